@@ -9,8 +9,9 @@ import nnet3_descriptors.components
 import pytest
 from nnet3_descriptors import NetworkError, component_class
 from nnet3_descriptors.components import Component, PrecomputedIndexes
-from nnet3_descriptors.components.declaration.registry import MODULES
+from nnet3_descriptors.lazy_exports import modules_of_exports
 
+MODULES = modules_of_exports("nnet3_descriptors.components")
 COMPONENTS = Path(nnet3_descriptors.components.__file__).parent
 
 
@@ -26,7 +27,7 @@ def test_import_loads_little() -> None:
 
     slow = {"cattrs", "safetensors", "numpy.random", "difflib", "click", "tempfile", "secrets"}
     assert not loaded & slow
-    assert not loaded & {f"nnet3_descriptors.components.{module}" for module in MODULES}
+    assert not loaded & set(MODULES.values())
 
 
 def test_a_type_loads_its_module_alone() -> None:
@@ -56,12 +57,12 @@ def test_registry_has_the_public_classes_of_each_module(path: Path) -> None:
         and value.__module__ == name
     }
 
-    assert defined == set(MODULES.get(name_of(path), ()))
+    assert defined == {key for key, module in MODULES.items() if module == name}
 
 
 def test_all_names_are_there() -> None:
     """The package exports all of them by name."""
-    names = {name for names in MODULES.values() for name in names}
+    names = set(MODULES)
 
     assert names <= set(dir(nnet3_descriptors.components))
     assert all(getattr(nnet3_descriptors.components, name).__name__ == name for name in names)

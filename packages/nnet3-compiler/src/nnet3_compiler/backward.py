@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
-from nnet3_computation import commands
+from nnet3_computation import commands, computation
 from nnet3_computation.arrays import NONE, IntArray, freeze, run_starts, where
 from nnet3_computation.commands import Emission, Table, command_rows
-from nnet3_computation.computation import MatrixDebugInfo
 from nnet3_descriptors.indexes import distinct
 from numpy.typing import NDArray
 
@@ -74,7 +73,7 @@ class GatheredMatrices:
         matrix = np.array(self.wholes, np.int32)
         return command_rows(command_type, len(matrix), matrix=matrix)
 
-    def debug_info(self, pieces: Pieces) -> list[MatrixDebugInfo]:
+    def debug_info(self, pieces: Pieces) -> list[computation.MatrixDebugInfo]:
         """Returns the cindexes of the rows of each matrix: those to which the rows are added."""
         steps = pieces.steps
         infos = []
@@ -84,7 +83,7 @@ class GatheredMatrices:
             pattern = np.column_stack([steps.indexes[source], node])
             block = int(steps.block[pieces.locations.step[piece]])
             cindexes = pieces.minibatch.indexes(pattern, block)[rows][:, [3, 0, 1, 2]]
-            infos.append(MatrixDebugInfo(is_deriv=True, pattern=freeze(cindexes)))
+            infos.append(computation.MatrixDebugInfo(is_deriv=True, pattern=freeze(cindexes)))
         return infos
 
 

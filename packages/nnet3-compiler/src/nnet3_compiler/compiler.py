@@ -19,9 +19,8 @@ from nnet3_computation.computation import (
     MatrixDebugInfo,
     NnetComputation,
 )
-from nnet3_descriptors import Nnet
+from nnet3_descriptors import Nnet, structure
 from nnet3_descriptors.components import PrecomputedIndexes
-from nnet3_descriptors.structure import NetworkFingerprint
 from nnet3_graph import ComputationGraph, build_computation_graph
 from numpy.typing import NDArray
 
@@ -107,7 +106,7 @@ class Assembly:
             need_model_derivative=updates_model,
             matrix_debug_info=self._debug_info(gathered) if debug_info else (),
             steps=step_rows,
-            network=NetworkFingerprint.of(self.network.nnet),
+            network=structure.NetworkFingerprint.of(self.network.nnet),
             requests=made_for,
         )
 

@@ -6,15 +6,13 @@ from collections.abc import Sequence
 
 import attrs
 import numpy as np
-from nnet3_computation import ComputationRequest, commands
-from nnet3_computation.arrays import NONE, IntArray, where
+from nnet3_computation import ComputationRequest, arrays, commands
 from nnet3_computation.commands import Emission, command_rows
 from nnet3_descriptors.components import ComponentProperties, PrecomputedIndexes
 from numpy.typing import NDArray
 
+from nnet3_compiler import shortcut, step_info
 from nnet3_compiler.locations import PieceKind, Pieces
-from nnet3_compiler.shortcut import Minibatch
-from nnet3_compiler.step_info import StepInfo
 from nnet3_compiler.steps.network import Network, NodeKind
 from nnet3_compiler.steps.steps import Steps
 
@@ -36,7 +34,7 @@ class DescriptorForward:
     """
 
     pieces: Pieces
-    info: StepInfo
+    info: step_info.StepInfo
     lists: commands.IndexLists
 
     def emit(self, emission: Emission) -> None:
@@ -46,11 +44,11 @@ class DescriptorForward:
         self._emit_rows(emission)
         self._emit_scattered(emission)
 
-    def _output(self, pieces: IntArray) -> IntArray:
+    def _output(self, pieces: arrays.IntArray) -> arrays.IntArray:
         locations = self.pieces.locations
         return self.info.value_part[locations.step[pieces]] + locations.part[pieces]
 
-    def _place(self, pieces: IntArray) -> NDArray[np.int64]:
+    def _place(self, pieces: arrays.IntArray) -> NDArray[np.int64]:
         return self.pieces.locations.step[pieces].astype(np.int64) * PLACES_PER_STEP + pieces + 1
 
     def _emit_constants(self, emission: Emission) -> None:
@@ -79,7 +77,7 @@ class DescriptorForward:
             return [(first * minibatch.size, (first + count) * minibatch.size)]
         pattern = np.arange(first, first + count, dtype=np.int32)
         rows = np.sort(minibatch.rows(pattern, block, len(pattern)))
-        ends = where(np.diff(rows) != 1)
+        ends = arrays.where(np.diff(rows) != 1)
         begins = np.concatenate([[0], ends + 1])
         ends = np.append(ends, len(rows) - 1)
         return list(zip(rows[begins].tolist(), (rows[ends] + 1).tolist(), strict=True))
@@ -150,12 +148,12 @@ class ScatteredRows:
         block: The block of the step whose rows these are.
     """
 
-    pairs: IntArray
-    source_block: IntArray
+    pairs: arrays.IntArray
+    source_block: arrays.IntArray
     block: int
 
     @classmethod
-    def of(cls, pieces: Pieces, piece: int, submatrix_of_step: IntArray) -> ScatteredRows:
+    def of(cls, pieces: Pieces, piece: int, submatrix_of_step: arrays.IntArray) -> ScatteredRows:
         """Returns the rows of a piece.
 
         Args:
@@ -169,14 +167,14 @@ class ScatteredRows:
         step = steps.step_of_row[source]
         submatrix = np.where(source >= 0, submatrix_of_step[step], 0)
         pairs = np.stack([submatrix, source - steps.begin[step]], axis=1)
-        pairs[submatrix <= 0] = NONE
+        pairs[submatrix <= 0] = arrays.NONE
         return cls(
             pairs=pairs,
             source_block=steps.block[step],
             block=int(steps.block[pieces.locations.step[piece]]),
         )
 
-    def repeated(self, minibatch: Minibatch) -> IntArray:
+    def repeated(self, minibatch: shortcut.Minibatch) -> arrays.IntArray:
         """Returns the pairs of all sequences: (K * sequences, 2) int32."""
         submatrix, row = self.pairs.T
         full = np.empty((len(row) * minibatch.size, 2), np.int32)
@@ -201,13 +199,13 @@ class ComponentCommands:
         num_steps: Number of all steps.
     """
 
-    step: IntArray
-    component: IntArray
-    properties: IntArray
-    precomputed: IntArray
-    memo: IntArray
+    step: arrays.IntArray
+    component: arrays.IntArray
+    properties: arrays.IntArray
+    precomputed: arrays.IntArray
+    memo: arrays.IntArray
     stores_stats: NDArray[np.bool_]
-    info: StepInfo
+    info: step_info.StepInfo
     num_steps: int
 
     @classmethod
@@ -216,15 +214,15 @@ class ComponentCommands:
         network: Network,
         requests: Sequence[ComputationRequest],
         steps: Steps,
-        info: StepInfo,
-        precomputed: IntArray,
+        info: step_info.StepInfo,
+        precomputed: arrays.IntArray,
     ) -> ComponentCommands:
         """Returns the commands' operands.
 
         A memo is kept if the backward computation or StoreStats needs it.
         """
         is_computed = (network.kind[steps.node] == NodeKind.COMPONENT) & ~steps.is_given
-        step = where(is_computed).astype(np.int32)
+        step = arrays.where(is_computed).astype(np.int32)
         node = steps.node[step]
         wants_stats = np.array([request.store_component_stats for request in requests])
         stores_stats = network.has(ComponentProperties.STORES_STATS)[node]
@@ -256,7 +254,7 @@ class ComponentCommands:
             memo=self.memo,
         )
         emission.add(place, rows)
-        chosen = where(self.stores_stats)
+        chosen = arrays.where(self.stores_stats)
         rows = command_rows(
             commands.StoreStats,
             len(chosen),
@@ -269,7 +267,7 @@ class ComponentCommands:
     def emit_backward(self, emission: Emission, *, updates_model: bool) -> None:
         """Adds the backward commands of steps that have a derivative."""
         info = self.info
-        chosen = where(info.deriv[self.step] > 0)
+        chosen = arrays.where(info.deriv[self.step] > 0)
         step, properties = self.step[chosen], self.properties[chosen]
         needs_input = properties & int(ComponentProperties.BACKPROP_NEEDS_INPUT) != 0
         needs_output = properties & int(ComponentProperties.BACKPROP_NEEDS_OUTPUT) != 0
@@ -292,8 +290,8 @@ def precompute_indexes(
     network: Network,
     requests: Sequence[ComputationRequest],
     steps: Steps,
-    minibatch: Minibatch,
-) -> tuple[IntArray, tuple[PrecomputedIndexes | None, ...]]:
+    minibatch: shortcut.Minibatch,
+) -> tuple[arrays.IntArray, tuple[PrecomputedIndexes | None, ...]]:
     """Lets components precompute indexes for the rows of their steps.
 
     Returns:
@@ -303,7 +301,7 @@ def precompute_indexes(
     found: list[PrecomputedIndexes | None] = [None]
     special = ~network.has(ComponentProperties.SIMPLE) & (network.kind == NodeKind.COMPONENT)
     rows = _AllRows(steps, minibatch)
-    for step in where(special[steps.node] & ~steps.is_given).tolist():
+    for step in arrays.where(special[steps.node] & ~steps.is_given).tolist():
         component = network.nnet.components[int(network.component[steps.node[step]])]
         need_backprop = requests[int(steps.segment[step])].needs_derivatives
         precomputed = component.precompute_repeated_indexes(
@@ -324,12 +322,12 @@ def precompute_indexes(
 class _AllRows:
     """The rows of steps, of all sequences."""
 
-    def __init__(self, steps: Steps, minibatch: Minibatch) -> None:
+    def __init__(self, steps: Steps, minibatch: shortcut.Minibatch) -> None:
         self.steps = steps
         self.minibatch = minibatch
-        self.of_node: dict[int, IntArray] = {}
+        self.of_node: dict[int, arrays.IntArray] = {}
 
-    def of_step(self, step: int) -> IntArray:
+    def of_step(self, step: int) -> arrays.IntArray:
         """Returns the indexes of all rows of a step, in order: (rows, 3) int32."""
         steps, size = self.steps, self.minibatch.size
         rows, block = steps.rows_of(step), int(steps.block[step])

@@ -17,17 +17,12 @@ from typing import Final
 import attrs
 import numpy as np
 
+from nnet3_descriptors import descriptors, errors
+from nnet3_descriptors.components.declaration import registry
 from nnet3_descriptors.components.declaration.base import Component
 from nnet3_descriptors.components.declaration.config_line import ConfigLine
-from nnet3_descriptors.components.declaration.registry import (
-    component_class,
-    component_types,
-    is_component_type,
-)
-from nnet3_descriptors.descriptors import Descriptor
 from nnet3_descriptors.descriptors.grammar import parse_expression
 from nnet3_descriptors.descriptors.normalize import normalize
-from nnet3_descriptors.errors import ConfigError, ModelFileError, NetworkError
 from nnet3_descriptors.limits import current_limits, use_limits
 from nnet3_descriptors.network_structure import (
     INPUT_SUFFIX,
@@ -97,7 +92,7 @@ def extend_network(
     Raises:
         ConfigError, DescriptorSyntaxError, NetworkError: As `parse_config`.
     """
-    ConfigError.check_text(text)
+    errors.ConfigError.check_text(text)
     component_lines, node_lines = _sort_lines(text)
     components = dict(components)
     limits = current_limits()
@@ -121,7 +116,7 @@ def extend_network(
             components=tuple(components.values()),
             nodes=(*kept, *parsed),
         )
-    except NetworkError as error:
+    except errors.NetworkError as error:
         node = error.node or ""
         blamed = node_lines.get(node) or node_lines.get(node.removesuffix(INPUT_SUFFIX))
         if blamed is not None:
@@ -194,14 +189,14 @@ def _sort_lines(text: str) -> tuple[dict[str, ConfigLine], dict[str, ConfigLine]
 
 def _parse_component(line: ConfigLine, rng: np.random.Generator) -> Component:
     type_name = line.text("type")
-    if not is_component_type(type_name):
-        known = component_types()
+    if not registry.is_component_type(type_name):
+        known = registry.component_types()
         raise line.error(f"unknown component type '{type_name}'" + hint(type_name, known), "type")
     try:
-        return component_class(type_name).from_config(line, rng)
-    except NetworkError as error:
+        return registry.component_class(type_name).from_config(line, rng)
+    except errors.NetworkError as error:
         raise line.error(str(error)) from error
-    except ModelFileError as error:
+    except errors.ModelFileError as error:
         named = (key for key, value in line.values.items() if value.text == error.path)
         raise line.error(str(error), next(named, None)) from error
     except MemoryError as error:
@@ -258,11 +253,11 @@ def _parse_output_node(line: ConfigLine, name: str, names: _Names) -> OutputNode
     objective = line.text("objective", "linear")
     try:
         return OutputNode(name=name, descriptor=descriptor, objective=objective)
-    except NetworkError as error:
+    except errors.NetworkError as error:
         raise line.error(str(error), "objective") from error
 
 
-def _parse_input(line: ConfigLine, names: _Names) -> Descriptor:
+def _parse_input(line: ConfigLine, names: _Names) -> descriptors.Descriptor:
     """Parses the descriptor of a line and checks the nodes that it refers to."""
     line.text("input")
     expression = parse_expression(line.source, line.values["input"].span)
@@ -271,8 +266,8 @@ def _parse_input(line: ConfigLine, names: _Names) -> Descriptor:
         node_class = names.nodes.get(name)
         if node_class is None:
             message = f"there is no node '{name}'" + hint(name, names.nodes)
-            raise ConfigError(message, line.source, reference.span)
+            raise errors.ConfigError(message, line.source, reference.span)
         if issubclass(node_class, ComponentInputNode | OutputNode):
             message = f"'{name}' must be an input, component or dim-range node"
-            raise ConfigError(message, line.source, reference.span)
+            raise errors.ConfigError(message, line.source, reference.span)
     return normalize(expression, line.source)

@@ -15,13 +15,11 @@ from typing import Final
 
 import attrs
 
+from nnet3_descriptors import descriptors, indexes, text
 from nnet3_descriptors.components.declaration.base import Component
-from nnet3_descriptors.descriptors import Descriptor
 from nnet3_descriptors.errors import NetworkError
-from nnet3_descriptors.indexes import is_int32, require_int32
 from nnet3_descriptors.limits import check_limit
 from nnet3_descriptors.similar_names import hint
-from nnet3_descriptors.text import TOKEN_CHARACTERS, is_token, is_valid_name
 
 INPUT_SUFFIX: Final = "_input"
 """The suffix that makes the name of a component-input node from that of its component node."""
@@ -30,7 +28,7 @@ OBJECTIVES: Final = ("linear", "quadratic")
 
 
 def _check_name(_: object, attribute: attrs.Attribute[str], value: str) -> None:
-    if not isinstance(value, str) or not is_valid_name(value):
+    if not isinstance(value, str) or not text.is_valid_name(value):
         raise NetworkError(
             f"'{attribute.name}' must begin with a letter or '_' and hold only letters, digits, "
             f"'_', '-' and '.' (got {value!r})"
@@ -38,20 +36,20 @@ def _check_name(_: object, attribute: attrs.Attribute[str], value: str) -> None:
 
 
 def _check_token(_: object, attribute: attrs.Attribute[str], value: str) -> None:
-    if not isinstance(value, str) or not is_token(value):
-        raise NetworkError(f"'{attribute.name}' must be {TOKEN_CHARACTERS} (got {value!r})")
+    if not isinstance(value, str) or not text.is_token(value):
+        raise NetworkError(f"'{attribute.name}' must be {text.TOKEN_CHARACTERS} (got {value!r})")
 
 
 def _check_dim(node: InputNode | DimRangeNode, _: object, dim: int) -> None:
-    require_int32(f"the dimension of node '{node.name}'", dim)
+    indexes.require_int32(f"the dimension of node '{node.name}'", dim)
     if dim <= 0:
         raise NetworkError(f"the dimension of node '{node.name}' must be positive (got {dim})")
 
 
 def _check_descriptor(
-    node: ComponentInputNode | OutputNode, _: object, descriptor: Descriptor
+    node: ComponentInputNode | OutputNode, _: object, descriptor: descriptors.Descriptor
 ) -> None:
-    if not isinstance(descriptor, Descriptor):
+    if not isinstance(descriptor, descriptors.Descriptor):
         raise NetworkError(
             f"the input of node '{node.name}' must be a Descriptor, which parse_descriptor makes "
             f"(got {descriptor!r})"
@@ -81,7 +79,7 @@ class ComponentInputNode:
     """
 
     name: str = attrs.field(validator=_check_name)
-    descriptor: Descriptor = attrs.field(validator=_check_descriptor)
+    descriptor: descriptors.Descriptor = attrs.field(validator=_check_descriptor)
 
 
 @attrs.frozen(kw_only=True)
@@ -115,7 +113,7 @@ class DimRangeNode:
 
     @dim_offset.validator
     def _check_dim_offset(self, _: object, dim_offset: int) -> None:
-        require_int32(f"'dim_offset' of node '{self.name}'", dim_offset)
+        indexes.require_int32(f"'dim_offset' of node '{self.name}'", dim_offset)
         if dim_offset < 0:
             raise NetworkError(
                 f"'dim_offset' of node '{self.name}' must be >= 0 (got {dim_offset})"
@@ -133,7 +131,7 @@ class OutputNode:
     """
 
     name: str = attrs.field(validator=_check_name)
-    descriptor: Descriptor = attrs.field(validator=_check_descriptor)
+    descriptor: descriptors.Descriptor = attrs.field(validator=_check_descriptor)
     objective: str = "linear"
 
     def __attrs_post_init__(self) -> None:
@@ -285,12 +283,12 @@ def check_network(nnet: NetworkStructure) -> None:
     check_limit("nodes", len(nnet.nodes), "the number of nodes")
     check_limit("nodes", len(nnet.components), "the number of components")
     for name, component in zip(nnet.component_names, nnet.components, strict=True):
-        if not isinstance(name, str) or not is_token(name):
-            raise NetworkError(f"component names must be {TOKEN_CHARACTERS} (got {name!r})")
+        if not isinstance(name, str) or not text.is_token(name):
+            raise NetworkError(f"component names must be {text.TOKEN_CHARACTERS} (got {name!r})")
         if not isinstance(component, Component):
             raise NetworkError(f"component '{name}' must be a Component (got {component!r})")
         for what, dim in (("input", component.input_dim), ("output", component.output_dim)):
-            require_int32(f"the {what} dimension of component '{name}'", dim)
+            indexes.require_int32(f"the {what} dimension of component '{name}'", dim)
     for node in nnet.nodes:
         if not isinstance(node, Node):
             raise NetworkError(f"nodes must be instances of the classes of nodes (got {node!r})")
@@ -389,7 +387,7 @@ def _check_dims(nnet: NetworkStructure) -> None:
             dim = nnet.node_dim(node.name)
         except NetworkError as error:
             raise NetworkError(f"node '{node.name}': {error}", node=node.name) from error
-        if not is_int32(dim):
+        if not indexes.is_int32(dim):
             raise NetworkError(
                 f"the dimension of node '{node.name}' must fit in 32 bits (got {dim})",
                 node=node.name,

@@ -10,17 +10,14 @@ import attrs
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nnet3_descriptors import errors, network_structure, printing, similar_names
 from nnet3_descriptors.components.declaration.base import Component
-from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.frozen_arrays import check_finite, real_numbers, single_precision
-from nnet3_descriptors.network_structure import NetworkStructure, check_network
-from nnet3_descriptors.printing import format_info
-from nnet3_descriptors.similar_names import hint
 from nnet3_descriptors.values import Serialized, shown
 
 
 @attrs.frozen(kw_only=True, repr=False)
-class Nnet(NetworkStructure, Serialized):
+class Nnet(network_structure.NetworkStructure, Serialized):
     """A neural network. It is frozen; functions that change it return a new one.
 
     Attributes:
@@ -39,7 +36,7 @@ class Nnet(NetworkStructure, Serialized):
         """Takes sequences that are not tuples, and refuses a network that contradicts itself."""
         for name in ("component_names", "components", "nodes"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        check_network(self)
+        network_structure.check_network(self)
 
     def __repr__(self) -> str:
         return (
@@ -99,22 +96,22 @@ class Nnet(NetworkStructure, Serialized):
         _check_mapping(arrays)
         for name, values in arrays.items():
             if name not in places:
-                meant = hint(name, places) if isinstance(name, str) else ""
-                raise NetworkError(f"there is no array '{name}'{meant}")
+                meant = similar_names.hint(name, places) if isinstance(name, str) else ""
+                raise errors.NetworkError(f"there is no array '{name}'{meant}")
             component_name, field, current = places[name]
             try:
                 is_single = current.dtype == np.float32
                 array = single_precision(values) if is_single else real_numbers(values)
             except (TypeError, ValueError) as error:
-                raise NetworkError(f"'{name}' must be numbers: {error}") from error
+                raise errors.NetworkError(f"'{name}' must be numbers: {error}") from error
             if array.shape != current.shape:
-                raise NetworkError(
+                raise errors.NetworkError(
                     f"'{name}' must have the shape {current.shape} (got {array.shape})"
                 )
             try:
                 check_finite(array)
             except ValueError as error:
-                raise NetworkError(f"'{name}' must be finite: {error}") from error
+                raise errors.NetworkError(f"'{name}' must be finite: {error}") from error
             fields.setdefault(component_name, {})[field] = array
         return self.with_components(
             {name: self.component(name).replace(**changes) for name, changes in fields.items()}
@@ -148,7 +145,7 @@ class Nnet(NetworkStructure, Serialized):
             context: Left and right context in frames, as `nnet3_graph.compute_context` finds them;
                 None leaves them out, as nnet3-info does for networks that have none.
         """
-        return format_info(self, context)
+        return printing.format_info(self, context)
 
     def _repr_svg_(self) -> str | None:
         """The layers as a drawing, for notebooks that show no HTML."""
@@ -162,7 +159,7 @@ class Nnet(NetworkStructure, Serialized):
 def _check_mapping(arrays: object) -> None:
     if not isinstance(arrays, Mapping):
         found = type(arrays).__name__
-        raise NetworkError(f"expected a mapping from names to arrays, found {found}")
+        raise errors.NetworkError(f"expected a mapping from names to arrays, found {found}")
 
 
 def vectorize(nnet: Nnet) -> NDArray[np.float32]:
@@ -193,9 +190,9 @@ def unvectorize(nnet: Nnet, vector: ArrayLike) -> Nnet:
     try:
         values = single_precision(vector)
     except (TypeError, ValueError) as error:
-        raise NetworkError(f"the vector must be numbers: {error}") from error
+        raise errors.NetworkError(f"the vector must be numbers: {error}") from error
     if values.shape != (nnet.num_parameters,):
-        raise NetworkError(
+        raise errors.NetworkError(
             f"the vector must have the shape ({nnet.num_parameters},) (got {values.shape})"
         )
     components: dict[str, Component] = {}
@@ -207,7 +204,7 @@ def unvectorize(nnet: Nnet, vector: ArrayLike) -> Nnet:
             try:
                 check_finite(changed[field])
             except ValueError as error:
-                raise NetworkError(f"'{name}.{field}' must be finite: {error}") from error
+                raise errors.NetworkError(f"'{name}.{field}' must be finite: {error}") from error
             start += array.size
         if changed:
             components[name] = component.with_parameters(changed)

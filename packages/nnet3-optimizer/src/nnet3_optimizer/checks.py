@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from nnet3_computation import ComputationRequest
+from nnet3_computation import ComputationRequest, arrays
+from nnet3_computation import commands as c
 from nnet3_computation.analysis import MATRIX, READ, WRITE, CommandKinds
-from nnet3_computation.arrays import where
 from nnet3_computation.checks import (
     COMPUTING,
     SUMS,
@@ -24,36 +24,10 @@ from nnet3_computation.checks import (
     check_world,
     run_checks,
 )
-from nnet3_computation.commands import (
-    ALPHA_COLUMN,
-    FIRST_OPERAND_COLUMN,
-    SCHEMA,
-    AcceptInput,
-    AllocMatrixUndefined,
-    AllocMatrixZeroed,
-    Backprop,
-    BackpropNoModelUpdate,
-    CompressMatrix,
-    DeallocMatrix,
-    DecompressMatrix,
-    GotoLabel,
-    NoOperation,
-    NoOperationLabel,
-    Propagate,
-    StoreStats,
-    SwapMatrix,
-    alpha_value,
-    keeps_sign_only,
-)
 from nnet3_computation.computation import NnetComputation
 from nnet3_descriptors.components import ComponentProperties as Property
 
-from nnet3_optimizer.network_checks import (
-    check_backward_lists,
-    check_balance,
-    check_debug_info,
-    check_scales,
-)
+from nnet3_optimizer import network_checks
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
@@ -103,23 +77,23 @@ def check_order(subject: Subject) -> None:
     if not len(subject.segment_ends):
         subject.fail("there is no NoOperationMarker: the forward computation has no end")
     end = int(subject.segment_ends[0])
-    backward = subject.positions(Backprop, BackpropNoModelUpdate)
+    backward = subject.positions(c.Backprop, c.BackpropNoModelUpdate)
     if len(subject.segment_ends) > 1:
         nowhere = np.zeros(len(backward), dtype=np.bool_)
         subject.require(nowhere, backward, "runs backward in a computation of several segments")
         return
-    forward = subject.positions(Propagate, StoreStats)
+    forward = subject.positions(c.Propagate, c.StoreStats)
     once_only = int(Property.UPDATABLE | Property.USES_MEMO | Property.RANDOM)
     properties = subject.analysis.component_properties
-    component = subject.table[forward, FIRST_OPERAND_COLUMN]
+    component = subject.table[forward, c.FIRST_OPERAND_COLUMN]
     # Another check finds numbers out of range.
     again = properties[np.minimum(component, len(properties) - 1)] & once_only == 0
-    again &= subject.opcodes[forward] == Propagate.OPCODE
+    again &= subject.opcodes[forward] == c.Propagate.OPCODE
     subject.require((forward < end) | again, forward, f"runs forward after the marker, c{end}")
     subject.require(backward > end, backward, f"runs backward before the marker, c{end}")
 
 
-_TAKING = (AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE, AcceptInput.OPCODE)
+_TAKING = (c.AllocMatrixUndefined.OPCODE, c.AllocMatrixZeroed.OPCODE, c.AcceptInput.OPCODE)
 
 
 def check_loop(subject: Subject) -> None:
@@ -131,7 +105,7 @@ def check_loop(subject: Subject) -> None:
         next round allocates anew do not count: inputs (AcceptInput), and outputs that the user has
         taken.
     """
-    gotos, labels = subject.positions(GotoLabel), subject.positions(NoOperationLabel)
+    gotos, labels = subject.positions(c.GotoLabel), subject.positions(c.NoOperationLabel)
     if not len(gotos):
         if len(labels):
             subject.fail("there is a label, but nothing goes to it", int(labels[0]))
@@ -165,16 +139,16 @@ def _held(subject: Subject, until: int) -> set[int]:
         opcode, first, second = row[0], row[2], row[3]
         if opcode in _TAKING:
             held.add(submatrices[first])
-        elif opcode == DeallocMatrix.OPCODE:
+        elif opcode == c.DeallocMatrix.OPCODE:
             held.discard(submatrices[first])
-        elif opcode == SwapMatrix.OPCODE:
+        elif opcode == c.SwapMatrix.OPCODE:
             held.discard(submatrices[second])
             held.add(submatrices[first])
     return held
 
 
 _IDLE = CommandKinds.of(
-    AllocMatrixUndefined, AllocMatrixZeroed, DeallocMatrix, SwapMatrix, NoOperation
+    c.AllocMatrixUndefined, c.AllocMatrixZeroed, c.DeallocMatrix, c.SwapMatrix, c.NoOperation
 )
 """Commands that compute nothing."""
 
@@ -186,11 +160,11 @@ def check_undefined(subject: Subject) -> None:
     elements: only a later read of them matters.
     """
     lists = subject.analysis.variable_accesses
-    begins = where(lists.is_accessed)
+    begins = arrays.where(lists.is_accessed)
     first = lists.splits[begins]
     command = lists.command[first]
     defined = lists.access[first] == WRITE
-    defined |= subject.opcodes[command] == CompressMatrix.OPCODE
+    defined |= subject.opcodes[command] == c.CompressMatrix.OPCODE
     if not defined.all():
         which = np.flatnonzero(~defined)
         worst = which[np.argmin(command[which])]
@@ -214,7 +188,7 @@ def check_unused_results(subject: Subject) -> None:
         return
     analysis = subject.analysis
     is_idle = _IDLE.among(subject.opcodes)
-    at = where(~analysis.feeds & ~analysis.has_side_effects & ~is_idle)
+    at = arrays.where(~analysis.feeds & ~analysis.has_side_effects & ~is_idle)
     if len(at):
         subject.fail(f"{subject.name(int(at[0]))}: nothing reads the result", int(at[0]))
     _check_overwritten(subject)
@@ -226,7 +200,7 @@ def _check_overwritten(subject: Subject) -> None:
     overwrites &= lists.follows[1:]
     if not overwrites.any():
         return
-    first = where(overwrites)
+    first = arrays.where(overwrites)
     first = first[COMPUTING.among(subject.opcodes[lists.command[first]])]
     if len(first):
         worst = int(first[np.argmin(lists.command[first + 1])])
@@ -282,7 +256,7 @@ def check_direction(subject: Subject) -> None:
     first, _ = subject.analysis.matrix_use
     wrong = ((accesses.access & READ) != 0) & (accesses.command > marker) & SUMS.among(opcodes)
     wrong &= first[matrix] < marker
-    for entry in where(wrong)[:1].tolist():
+    for entry in arrays.where(wrong)[:1].tolist():
         at, which = int(accesses.command[entry]), int(accesses.submatrix[entry])
         subject.fail(
             f"{subject.name(at)}: {subject.describe(which)} is read, which was written before the "
@@ -291,7 +265,7 @@ def check_direction(subject: Subject) -> None:
         )
     wrong = ((accesses.access & WRITE) != 0) & subject.analysis.lifetimes.is_input[matrix]
     wrong &= COMPUTING.among(opcodes)
-    for entry in where(wrong)[:1].tolist():
+    for entry in arrays.where(wrong)[:1].tolist():
         at, which = int(accesses.command[entry]), int(accesses.submatrix[entry])
         subject.fail(
             f"{subject.name(at)}: {subject.describe(which)} is written, but the user gives it", at
@@ -313,7 +287,7 @@ def check_compression(subject: Subject) -> None:
     3. If only signs are kept, the only later access is one backward pass of a RectifiedLinear,
        which needs only signs.
     """
-    at = subject.positions(CompressMatrix, DecompressMatrix)
+    at = subject.positions(c.CompressMatrix, c.DecompressMatrix)
     if not len(at):
         return
     marker = int(subject.segment_ends[0]) if len(subject.segment_ends) else len(subject.table)
@@ -324,16 +298,16 @@ def check_compression(subject: Subject) -> None:
         packed: _Compression | None = None
         commands = lists[matrix][0].tolist()
         for place, command in enumerate(commands):
-            if opcodes[command] == CompressMatrix.OPCODE:
+            if opcodes[command] == c.CompressMatrix.OPCODE:
                 if packed is not None:
                     subject.fail(f"m{matrix} is compressed already, by c{packed.command}", command)
                 packed = _compress(subject, command, marker)
-            elif opcodes[command] == DecompressMatrix.OPCODE:
+            elif opcodes[command] == c.DecompressMatrix.OPCODE:
                 if packed is None:
                     subject.fail(f"m{matrix} is not compressed", command)
                 if command < marker:
                     subject.fail(f"m{matrix} is decompressed before the marker", command)
-                if keeps_sign_only(packed.compression_type, packed.alpha):
+                if c.keeps_sign_only(packed.compression_type, packed.alpha):
                     _check_sign_use(subject, matrix, commands[place + 1 :], packed)
                 packed = None
             elif packed is not None:
@@ -346,7 +320,7 @@ def check_compression(subject: Subject) -> None:
 
 def _compress(subject: Subject, command: int, marker: int) -> _Compression:
     matrix, compression_type, truncate = subject.table[command, 2:5].tolist()
-    alpha = alpha_value(int(subject.table[command, ALPHA_COLUMN]))
+    alpha = c.alpha_value(int(subject.table[command, c.ALPHA_COLUMN]))
     if truncate not in (0, 1):
         subject.fail(f"truncate = {truncate}, expected 0 or 1", command)
     if command > marker:
@@ -360,10 +334,10 @@ def _check_sign_use(subject: Subject, matrix: int, uses: list[int], packed: _Com
         subject.fail(f"{wanted} is expected, but nothing follows", packed.command)
     for command in uses:
         row = subject.table[command]
-        command_type = SCHEMA.types[int(row[0])]
+        command_type = c.SCHEMA.types[int(row[0])]
         submatrices = subject.computation.submatrices
-        if command_type in (Backprop, BackpropNoModelUpdate):
-            backprop = Backprop.from_row(row.tolist())
+        if command_type in (c.Backprop, c.BackpropNoModelUpdate):
+            backprop = c.Backprop.from_row(row.tolist())
             kind = subject.component(backprop.component)[1].type
             others = [backprop.input_value, backprop.output_deriv, backprop.input_deriv]
             named = submatrices[others, MATRIX].tolist()
@@ -378,9 +352,9 @@ Check = tuple[str, Callable[[Subject], None]]
 CHECKS: tuple[Check, ...] = (
     ("network", check_network),
     ("components", check_components),
-    ("rows", check_scales),
+    ("rows", network_checks.check_scales),
     ("rows", check_rows),
-    ("rows", check_backward_lists),
+    ("rows", network_checks.check_backward_lists),
     ("order", check_order),
     ("world", check_world),
     ("loop", check_loop),
@@ -388,10 +362,10 @@ CHECKS: tuple[Check, ...] = (
     ("allocation", check_freed),
     ("undefined", check_undefined),
     ("memos", check_memos),
-    ("balance", check_balance),
+    ("balance", network_checks.check_balance),
     ("compression", check_compression_types),
     ("compression", check_compression),
-    ("debug info", check_debug_info),
+    ("debug info", network_checks.check_debug_info),
     ("memory plan", check_memory_plan),
 )
 """The checks of every computation, in order: a check may rely on the checks before it."""

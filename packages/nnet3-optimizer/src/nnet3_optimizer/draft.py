@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Self
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_computation import ComputationError
+from nnet3_computation import ComputationError, arrays
+from nnet3_computation import commands as c
 from nnet3_computation.analysis import (
     MATRIX,
     NUM_COLS,
@@ -21,24 +22,6 @@ from nnet3_computation.analysis import (
     PairLists,
     memos,
 )
-from nnet3_computation.arrays import Bools, Ids, ordering, splits_of, where
-from nnet3_computation.commands import (
-    ALPHA_COLUMN,
-    FIRST_OPERAND_COLUMN,
-    OPCODE_COLUMN,
-    AllocMatrixUndefined,
-    AllocMatrixZeroed,
-    Command,
-    DeallocMatrix,
-    NoOperation,
-    NoOperationLabel,
-    Propagate,
-    SwapMatrix,
-    Table,
-    alpha_bits,
-    columns,
-    is_loop,
-)
 from nnet3_computation.computation import MatrixDebugInfo, NnetComputation
 from nnet3_descriptors.components import PrecomputedIndexes
 from nnet3_descriptors.structure import component_properties
@@ -47,7 +30,7 @@ if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
 
 
-_ONE = alpha_bits(1.0)
+_ONE = c.alpha_bits(1.0)
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -74,10 +57,10 @@ class Draft:
     component_properties: npt.NDArray[np.int32]
     origin: NnetComputation
     layout: Layout
-    table: Table
-    indexes: tuple[Table, ...]
+    table: c.Table
+    indexes: tuple[c.Table, ...]
     pair_lists: PairLists
-    indexes_ranges: tuple[Table, ...]
+    indexes_ranges: tuple[c.Table, ...]
     precomputed_indexes: tuple[PrecomputedIndexes | None, ...]
     debug_info: tuple[MatrixDebugInfo, ...]
 
@@ -121,7 +104,7 @@ class Draft:
         """The analysis so far; a pass may hand on the results that it did not change."""
         return self.analysis.findings
 
-    def in_order(self, order: Ids) -> Self:
+    def in_order(self, order: arrays.Ids) -> Self:
         """Returns the draft with its commands in another order.
 
         Args:
@@ -134,26 +117,26 @@ class Draft:
         return moved
 
     @property
-    def matrices(self) -> Table:
+    def matrices(self) -> c.Table:
         """(M, 2) int32: rows, columns."""
         return self.layout.matrices
 
     @property
-    def submatrices(self) -> Table:
+    def submatrices(self) -> c.Table:
         """(S, 5) int32: matrix, row_offset, num_rows, col_offset, num_cols."""
         return self.layout.submatrices
 
     @property
-    def opcodes(self) -> Ids:
+    def opcodes(self) -> arrays.Ids:
         """(C,) int64, the kinds of the commands."""
         return self.analysis.opcodes
 
     @property
-    def indexes_multi(self) -> tuple[Table, ...]:
+    def indexes_multi(self) -> tuple[c.Table, ...]:
         """The lists of (submatrix, row) pairs, (rows, 2) int32 each."""
         return self.pair_lists.lists
 
-    def positions(self, *opcodes: int) -> Ids:
+    def positions(self, *opcodes: int) -> arrays.Ids:
         """Returns the positions of the commands of these kinds, ascending."""
         return self.analysis.positions(*opcodes)
 
@@ -171,9 +154,9 @@ class Draft:
         """
         row = self.row(command)
         return (
-            row[OPCODE_COLUMN] == opcode
-            and row[ALPHA_COLUMN] == _ONE
-            and self.layout.are_whole(*row[FIRST_OPERAND_COLUMN:][:2])
+            row[c.OPCODE_COLUMN] == opcode
+            and row[c.ALPHA_COLUMN] == _ONE
+            and self.layout.are_whole(*row[c.FIRST_OPERAND_COLUMN :][:2])
         )
 
     def computation(self) -> NnetComputation:
@@ -206,8 +189,8 @@ class Edit:
 
     def __init__(self, draft: Draft) -> None:
         self._draft = draft
-        self.table: Table = draft.table.copy()
-        self._submatrices: list[Table] = [draft.submatrices]
+        self.table: c.Table = draft.table.copy()
+        self._submatrices: list[c.Table] = [draft.submatrices]
         self._num_submatrices = len(draft.submatrices)
         self._matrices = [draft.matrices]
         self._num_matrices = len(draft.matrices)
@@ -216,20 +199,20 @@ class Edit:
         self._indexes_multi = list(draft.indexes_multi)
         self._indexes_ranges = list(draft.indexes_ranges)
         self._precomputed = list(draft.precomputed_indexes)
-        self._inserted: list[tuple[Ids, Table]] = []
+        self._inserted: list[tuple[arrays.Ids, c.Table]] = []
 
     # -- commands ------------------------------------------------------------------------------
 
-    def delete(self, commands: Ids | Sequence[int] | int) -> None:
+    def delete(self, commands: arrays.Ids | Sequence[int] | int) -> None:
         """Removes commands."""
         self.table[commands] = 0
-        self.table[commands, OPCODE_COLUMN] = NoOperation.OPCODE
+        self.table[commands, c.OPCODE_COLUMN] = c.NoOperation.OPCODE
 
-    def replace(self, command: int, by: Command) -> None:
+    def replace(self, command: int, by: c.Command) -> None:
         """Puts a command in the place of another."""
         self.table[command] = by.row
 
-    def insert(self, before: Ids | Sequence[int] | int, commands: Table) -> None:
+    def insert(self, before: arrays.Ids | Sequence[int] | int, commands: c.Table) -> None:
         """Inserts commands before positions, in the order in which they are given.
 
         Args:
@@ -243,7 +226,7 @@ class Edit:
 
     # -- matrices and lists --------------------------------------------------------------------
 
-    def submatrices(self, rows: npt.NDArray[np.integer]) -> Ids:
+    def submatrices(self, rows: npt.NDArray[np.integer]) -> arrays.Ids:
         """Adds submatrices.
 
         Args:
@@ -286,7 +269,7 @@ class Edit:
         self,
         sizes: Sequence[tuple[int, int]],
         debug_info: Sequence[MatrixDebugInfo | None],
-    ) -> tuple[Ids, Ids]:
+    ) -> tuple[arrays.Ids, arrays.Ids]:
         """Adds matrices, and for each of them a submatrix that covers it.
 
         Args:
@@ -312,15 +295,15 @@ class Edit:
         """Sets the debug info of a matrix."""
         self._all_debug_info()[matrix] = info
 
-    def indexes(self, values: Table | Ids) -> int:
+    def indexes(self, values: c.Table | arrays.Ids) -> int:
         """Adds a list of rows; returns its number."""
         return _append(self._indexes, values)
 
-    def indexes_multi(self, values: Table) -> int:
+    def indexes_multi(self, values: c.Table) -> int:
         """Adds a list of (submatrix, row) pairs; returns its number."""
         return _append(self._indexes_multi, values)
 
-    def indexes_ranges(self, values: Table) -> int:
+    def indexes_ranges(self, values: c.Table) -> int:
         """Adds a list of (begin, end) pairs; returns its number."""
         return _append(self._indexes_ranges, values)
 
@@ -361,15 +344,15 @@ class Edit:
         further = self._indexes_multi[len(before.lists) :]
         return before.and_further(tuple(further)) if further else before
 
-    def _final_table(self) -> Table:
-        is_kept = self.table[:, OPCODE_COLUMN] != NoOperation.OPCODE
-        kept = where(is_kept)
+    def _final_table(self) -> c.Table:
+        is_kept = self.table[:, c.OPCODE_COLUMN] != c.NoOperation.OPCODE
+        kept = arrays.where(is_kept)
         if not self._inserted:
             return self.table.take(kept, axis=0)
         table = np.concatenate([self.table, *(rows for _, rows in self._inserted)])
         places = np.concatenate([before for before, _ in self._inserted])
-        order = ordering(places)  # commands for one position keep their order
-        inserted = splits_of(is_kept).take(places[order]) + np.arange(len(order))
+        order = arrays.ordering(places)  # commands for one position keep their order
+        inserted = arrays.splits_of(is_kept).take(places[order]) + np.arange(len(order))
         is_old = np.ones(len(kept) + len(order), dtype=np.bool_)
         is_old[inserted] = False
         source = np.empty(len(is_old), dtype=np.int64)
@@ -378,39 +361,39 @@ class Edit:
         return table.take(source, axis=0)
 
 
-def _append(lists: list[Table], values: Table | Ids) -> int:
+def _append(lists: list[c.Table], values: c.Table | arrays.Ids) -> int:
     array = np.ascontiguousarray(values, dtype=np.int32)
     array.flags.writeable = False
     lists.append(array)
     return len(lists) - 1
 
 
-def with_label_found(table: Table) -> Table:
+def with_label_found(table: c.Table) -> c.Table:
     """Returns the table with the operand of GotoLabel set to the present position of the label."""
-    if is_loop(table):
-        label = where(table[:, OPCODE_COLUMN] == NoOperationLabel.OPCODE)
-        table[-1, FIRST_OPERAND_COLUMN] = label[0]
+    if c.is_loop(table):
+        label = arrays.where(table[:, c.OPCODE_COLUMN] == c.NoOperationLabel.OPCODE)
+        table[-1, c.FIRST_OPERAND_COLUMN] = label[0]
     return table
 
 
-def drop_unused_memos(table: Table) -> None:
+def drop_unused_memos(table: c.Table) -> None:
     """Lets no Propagate make a memo that no other command uses; changes the table.
 
     Args:
         table: (C, TABLE_WIDTH) int32, the commands.
     """
     named = memos(table)
-    makes = table[:, OPCODE_COLUMN] == Propagate.OPCODE
+    makes = table[:, c.OPCODE_COLUMN] == c.Propagate.OPCODE
     used = named[~makes & (named != 0)]
-    in_vain = where(makes & (named != 0) & ~np.isin(named, used, kind="sort"))
-    table[in_vain, columns(Propagate)["memo"]] = 0
+    in_vain = arrays.where(makes & (named != 0) & ~np.isin(named, used, kind="sort"))
+    table[in_vain, c.columns(c.Propagate)["memo"]] = 0
 
 
-SIZING = CommandKinds.of(AllocMatrixUndefined, AllocMatrixZeroed, DeallocMatrix, SwapMatrix)
+SIZING = CommandKinds.of(c.AllocMatrixUndefined, c.AllocMatrixZeroed, c.DeallocMatrix, c.SwapMatrix)
 """Commands that give a matrix memory or take it away, and access no element."""
 
 
-def sizing_without_use(draft: Draft, needed: Bools) -> Bools:
+def sizing_without_use(draft: Draft, needed: arrays.Bools) -> arrays.Bools:
     """Returns which sizing commands, (C,) bool, are of matrices that no needed command accesses.
 
     Args:
@@ -423,11 +406,11 @@ def sizing_without_use(draft: Draft, needed: Bools) -> Bools:
     matrix_of = draft.layout.matrix_of
     used = np.zeros(len(draft.matrices), dtype=np.bool_)
     used[matrix_of.take(accesses.submatrix[counts])] = True
-    swaps = draft.positions(SwapMatrix.OPCODE)
+    swaps = draft.positions(c.SwapMatrix.OPCODE)
     for column in (0, 1):
-        used[matrix_of[draft.table[swaps, FIRST_OPERAND_COLUMN + column]]] = True
-    sizing = where(is_sizing)
-    matrix = matrix_of.take(draft.table[sizing, FIRST_OPERAND_COLUMN])
+        used[matrix_of[draft.table[swaps, c.FIRST_OPERAND_COLUMN + column]]] = True
+    sizing = arrays.where(is_sizing)
+    matrix = matrix_of.take(draft.table[sizing, c.FIRST_OPERAND_COLUMN])
     without = np.zeros(len(draft.table), dtype=np.bool_)
     without[sizing] = ~used[matrix]
     return without

@@ -26,23 +26,8 @@ from nnet3_computation.commands import (
     Table,
 )
 from nnet3_computation.computation import MatrixDebugInfo, N
-from nnet3_descriptors import ComponentInputNode, Nnet, OutputNode
+from nnet3_descriptors import ComponentInputNode, Nnet, OutputNode, descriptors, structure
 from nnet3_descriptors.components import ComponentProperties as Property
-from nnet3_descriptors.descriptors import (
-    Const,
-    Failover,
-    ForwardingDescriptor,
-    IfDefined,
-    Node,
-    Offset,
-    ReplaceIndex,
-    Round,
-    Scale,
-    Sum,
-    SumDescriptor,
-    Switch,
-)
-from nnet3_descriptors.structure import node_dims
 from nnet3_descriptors.values import remembered
 
 Counts = npt.NDArray[np.int64]
@@ -285,15 +270,15 @@ def scales(nnet: Nnet) -> npt.NDArray[np.float32]:
     return np.array(sorted(found), dtype=np.float32)
 
 
-def _scales_of(leaf: ForwardingDescriptor) -> set[float]:
+def _scales_of(leaf: descriptors.ForwardingDescriptor) -> set[float]:
     match leaf:
-        case Node():
+        case descriptors.Node():
             return {1.0}
-        case Scale():
+        case descriptors.Scale():
             return {leaf.factor}
-        case Switch():
+        case descriptors.Switch():
             return set().union(*map(_scales_of, leaf.sources))
-        case Offset() | Round() | ReplaceIndex():
+        case descriptors.Offset() | descriptors.Round() | descriptors.ReplaceIndex():
             return _scales_of(leaf.source)
     raise TypeError(f"no scale of a {type(leaf).__name__}")
 
@@ -307,23 +292,23 @@ def constants(nnet: Nnet) -> npt.NDArray[np.float32]:
     return np.array(sorted(found), dtype=np.float32)
 
 
-def _constants_of(part: SumDescriptor) -> set[float]:
+def _constants_of(part: descriptors.SumDescriptor) -> set[float]:
     match part:
-        case Const():
+        case descriptors.Const():
             return {part.value}
-        case Sum():
+        case descriptors.Sum():
             first, second = _constants_of(part.first), _constants_of(part.second)
             return {float(np.float32(a + b)) for a in first for b in second}
-        case Failover():
+        case descriptors.Failover():
             return _constants_of(part.first) | _constants_of(part.second)
-        case IfDefined():
+        case descriptors.IfDefined():
             return _constants_of(part.source) | {0.0}
         case _:
             return {0.0}
 
 
 @remembered
-def _parts(nnet: Nnet) -> tuple[SumDescriptor, ...]:
+def _parts(nnet: Nnet) -> tuple[descriptors.SumDescriptor, ...]:
     """Returns the parts of all descriptors, except parts that only name a node."""
     with_descriptors = [
         node for node in nnet.nodes if isinstance(node, ComponentInputNode | OutputNode)
@@ -332,7 +317,7 @@ def _parts(nnet: Nnet) -> tuple[SumDescriptor, ...]:
         part
         for node in with_descriptors
         for part in node.descriptor.parts
-        if type(part) is not Node
+        if type(part) is not descriptors.Node
     )
 
 
@@ -352,7 +337,7 @@ def check_debug_info(subject: Subject) -> None:
     count = np.array([len(each) for each in patterns])
     count *= np.maximum([len(info.sequences) for info in infos], 1)
     rows, cols = computation.matrices[1:].T
-    dims = node_dims(subject.nnet)
+    dims = structure.node_dims(subject.nnet)
     wrong = node >= len(dims)
     wrong |= count != rows
     wrong |= dims[np.where(wrong, 0, node)] != cols

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
-from nnet3_computation import ComputationError
-from nnet3_computation.checks import check_fitting
+from nnet3_computation import ComputationError, checks
 from nnet3_computation.computation import NnetComputation
 
 from nnet3_optimizer.checks import check_computation
@@ -174,7 +173,7 @@ def optimize(
     """
     options = options or OptimizeOptions()
     draft = Draft.of(nnet, computation)
-    check_fitting(nnet, computation)  # no pass looks for rows that are not there
+    checks.check_fitting(nnet, computation)  # no pass looks for rows that are not there
     verification = _Verification(nnet, computation, options) if options.verify else None
     for each, before, after in _passed(draft, options):
         if verification is not None:

@@ -16,13 +16,7 @@ from nnet3_descriptors import (
     Nnet,
     Node,
     OutputNode,
-)
-from nnet3_descriptors.descriptors import (
-    Descriptor,
-    ForwardingDescriptor,
-    Sum,
-    SumDescriptor,
-    leaves_of,
+    descriptors,
 )
 
 SHORT = {
@@ -163,23 +157,25 @@ def _layer(nnet: Nnet, node: Node) -> Layer:
     )
 
 
-def _reads(descriptor: Descriptor) -> Iterator[Read]:
+def _reads(descriptor: descriptors.Descriptor) -> Iterator[Read]:
     """The sources that a descriptor reads, each once."""
     found = (
         _read(source, leaf, is_optional, is_added=len(part.leaves) > 1 and _is_sum(part))
         for part in descriptor.parts
-        for leaf, is_optional in leaves_of(Descriptor((part,)))
+        for leaf, is_optional in descriptors.leaves_of(descriptors.Descriptor((part,)))
         for source in leaf.node_names
     )
     yield from dict.fromkeys(found)
 
 
-def _is_sum(part: SumDescriptor) -> bool:
+def _is_sum(part: descriptors.SumDescriptor) -> bool:
     """Whether a part adds what it reads, which does not stand side by side then."""
-    return isinstance(part, Sum) or any(map(_is_sum, part.operands))
+    return isinstance(part, descriptors.Sum) or any(map(_is_sum, part.operands))
 
 
-def _read(source: str, leaf: ForwardingDescriptor, is_optional: bool, *, is_added: bool) -> Read:
+def _read(
+    source: str, leaf: descriptors.ForwardingDescriptor, is_optional: bool, *, is_added: bool
+) -> Read:
     shift = leaf.shift()
     if shift is None:
         fixed = _FIXED.fullmatch(str(leaf))

@@ -8,16 +8,12 @@ from html import escape
 from typing import TYPE_CHECKING
 
 import numpy as np
-from nnet3_computation import live_bytes
-from nnet3_computation.text import program_lines
+from nnet3_computation import live_bytes, text
 from nnet3_descriptors.indexes import N, T
 
+from nnet3_report import layers, memory_curve, svg, tables
 from nnet3_report.context import context_of
 from nnet3_report.curves import Axes, curves_svg
-from nnet3_report.layers import layers_of
-from nnet3_report.memory_curve import memory_svg, with_unit
-from nnet3_report.svg import network_svg
-from nnet3_report.tables import html_table
 
 if TYPE_CHECKING:
     from nnet3_computation import ComputationRequest, IoSpecification, NnetComputation
@@ -35,7 +31,7 @@ MOST_LINES = 1000
 
 def network_picture(nnet: Nnet) -> str:
     """Returns the drawing of the layers of a network, an SVG element."""
-    return network_svg(layers_of(nnet))
+    return svg.network_svg(layers.layers_of(nnet))
 
 
 def network_html(nnet: Nnet) -> str:
@@ -75,7 +71,7 @@ def request_html(request: ComputationRequest) -> str:
     ]
     also = "<p>The derivative with respect to the model is wanted, too.</p>"
     headings = ("", "node", "rows", "n", "t", "derivative")
-    return html_table(headings, rows) + (also if request.need_model_derivative else "")
+    return tables.html_table(headings, rows) + (also if request.need_model_derivative else "")
 
 
 def _ranges(io: IoSpecification) -> list[str]:
@@ -93,7 +89,7 @@ def graph_html(graph: ComputationGraph) -> str:
         )
         if len(rows) and len(times := rows.indexes[:, T])
     ]
-    return html_table(("node", "cindexes", "given", "t"), rows)
+    return tables.html_table(("node", "cindexes", "given", "t"), rows)
 
 
 def computation_html(computation: NnetComputation) -> str:
@@ -110,19 +106,19 @@ def computation_html(computation: NnetComputation) -> str:
         for what, ios in (("given", request.inputs), ("wanted", request.outputs))
         for io in ios
     ]
-    most = with_unit(float(bytes_held.max(initial=0)))
+    most = memory_curve.with_unit(float(bytes_held.max(initial=0)))
     plan = computation.memory_plan
-    arena = "" if plan is None else f", planned in {with_unit(plan.arena_bytes)}"
-    lines = program_lines(computation)
+    arena = "" if plan is None else f", planned in {memory_curve.with_unit(plan.arena_bytes)}"
+    lines = text.program_lines(computation)
     shown = lines[:MOST_LINES]
     if len(lines) > len(shown):
         shown.append(f"... {len(lines) - len(shown):,} more")
     return (
         f"<div><p>{len(computation.command_table):,} commands, "
         f"{len(computation.matrices) - 1:,} matrices of at most {most} at a time{arena}</p>"
-        + (html_table(("", "node", "rows", "derivative"), asked) if asked else "")
-        + f"<div style='max-width: 640px'>{memory_svg({'matrices': bytes_held})}</div>"
-        + _folded("kinds of commands", html_table(("", "count"), kinds))
+        + (tables.html_table(("", "node", "rows", "derivative"), asked) if asked else "")
+        + f"<div style='max-width: 640px'>{memory_curve.memory_svg({'matrices': bytes_held})}</div>"
+        + _folded("kinds of commands", tables.html_table(("", "count"), kinds))
         + _folded("the program", "<pre>" + escape("\n".join(shown)) + "</pre>")
         + "</div>"
     )
@@ -142,8 +138,8 @@ def trainer_html(trainer: Trainer) -> str:
         for name, total in trainer.objectives.items()
     ]
     limits = [line for line in trainer.summary().splitlines() if not line.startswith("objective")]
-    table = html_table(("output", "objective per frame", "frames", "minibatches"), rows)
-    return table + (html_table(("limits",), [[line] for line in limits]) if limits else "")
+    table = tables.html_table(("output", "objective per frame", "frames", "minibatches"), rows)
+    return table + (tables.html_table(("limits",), [[line] for line in limits]) if limits else "")
 
 
 def training_run_html(run: TrainingRun) -> str:
@@ -167,7 +163,7 @@ def training_run_html(run: TrainingRun) -> str:
         for each in run.iterations
     ]
     headings = ("iteration", "rate", "jobs", "seconds", *(f"held-out: {name}" for name in names))
-    return f"<div><p>{escape(repr(run))}</p>{drawings}{html_table(headings, rows)}</div>"
+    return f"<div><p>{escape(repr(run))}</p>{drawings}{tables.html_table(headings, rows)}</div>"
 
 
 def _objectives(output: str, diagnostics: Mapping[int, Diagnostics]) -> str:

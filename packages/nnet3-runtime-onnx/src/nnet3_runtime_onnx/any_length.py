@@ -28,6 +28,7 @@ from nnet3_descriptors import (
     Nnet,
     Node,
     OutputNode,
+    descriptors,
 )
 from nnet3_descriptors.components import (
     BatchNormComponent,
@@ -36,27 +37,11 @@ from nnet3_descriptors.components import (
     StatisticsPoolingComponent,
 )
 from nnet3_descriptors.components.index_rules import AtOffsets, ClosedForm, has_closed_form
-from nnet3_descriptors.descriptors import (
-    Const,
-    Descriptor,
-    Failover,
-    ForwardingDescriptor,
-    IfDefined,
-    Offset,
-    ReplaceIndex,
-    Round,
-    Scale,
-    SumDescriptor,
-    Switch,
-)
 from nnet3_descriptors.indexes import NO_TIME, T, make_indexes
 
-from nnet3_runtime_onnx.components import Call, translate, why_not
-from nnet3_runtime_onnx.errors import ExportError
-from nnet3_runtime_onnx.export import check_form
+from nnet3_runtime_onnx import components, errors, export, ports
 from nnet3_runtime_onnx.graph import OPSET, GraphBuilder, Tensor, concat, constant, repeated
 from nnet3_runtime_onnx.matrices import ZERO, Matrices, Region
-from nnet3_runtime_onnx.ports import description
 
 FRAMES, OUTPUT_FRAMES = "frames", "output_frames"
 """The names of the axes of frames of the inputs and of an output."""
@@ -103,13 +88,13 @@ def to_onnx_of_any_length(
         ExportError: the network cannot be expressed so; the message names the node and why. Or
             `sequences`, `opset` or `metadata` is of another kind.
     """
-    check_form(sequences, metadata, opset)
+    export.check_form(sequences, metadata, opset)
     if sequences is None:
-        raise ExportError("'sequences' must be a number or a name for models of any length")
+        raise errors.ExportError("'sequences' must be a number or a name for models of any length")
     return _Utterance(nnet, sequences, opset).model(output_time, metadata or {})
 
 
-class _FormError(ExportError):
+class _FormError(errors.ExportError):
     """A value that a model of any number of frames cannot have."""
 
 
@@ -187,7 +172,7 @@ class _Utterance:
             "least_frames": self._least,
         }
         properties = {f"nnet3.{name}": str(number) for name, number in numbers.items()}
-        described = description(nnet, self._input_sizes, {OUTPUT: (rows, dim)})
+        described = ports.description(nnet, self._input_sizes, {OUTPUT: (rows, dim)})
         return graph.model("nnet3", {**described, **properties, **metadata})
 
     def _needed(self) -> Iterator[Node]:
@@ -322,7 +307,7 @@ class _Utterance:
 
     # ---- descriptors ----
 
-    def _joined(self, name: str, descriptor: Descriptor, time: int | None) -> _Value:
+    def _joined(self, name: str, descriptor: descriptors.Descriptor, time: int | None) -> _Value:
         """Returns the input of a node: at a time, or at all times."""
         parts = [list(self._terms(name, part, time)) for part in descriptor.parts]
         required = [t for part in parts for t in part if not t.is_optional]
@@ -355,7 +340,9 @@ class _Utterance:
                 ]
         return _Frames(concat(of_parts, axis=-1), first, behind)
 
-    def _terms(self, name: str, part: SumDescriptor, time: int | None) -> Iterator[_Term]:
+    def _terms(
+        self, name: str, part: descriptors.SumDescriptor, time: int | None
+    ) -> Iterator[_Term]:
         """Yields the terms of a sum.
 
         Args:
@@ -363,48 +350,50 @@ class _Utterance:
             part: The sum.
             time: The time; None for all times.
         """
-        if isinstance(part, ForwardingDescriptor):
+        if isinstance(part, descriptors.ForwardingDescriptor):
             yield _Term(self._read(name, part, time))
-        elif isinstance(part, Const):
+        elif isinstance(part, descriptors.Const):
             value = constant(self._graph, part.value)
             yield _Term(repeated(value, (1, part.num_columns)))
-        elif isinstance(part, IfDefined):
+        elif isinstance(part, descriptors.IfDefined):
             yield from self._optional(name, part, time)
-        elif isinstance(part, Failover):
+        elif isinstance(part, descriptors.Failover):
             raise _FormError(f"'{name}' reads {part}, whose choice depends on the number of frames")
         else:
             for operand in part.operands:
                 yield from self._terms(name, operand, time)
 
-    def _optional(self, name: str, part: IfDefined, time: int | None) -> Iterator[_Term]:
+    def _optional(
+        self, name: str, part: descriptors.IfDefined, time: int | None
+    ) -> Iterator[_Term]:
         if time is not None:
             raise _FormError(
                 f"'{name}' reads {part} at t = {time}, which short utterances may lack"
             )
-        value = self._joined(name, Descriptor((part.source,)), None)
+        value = self._joined(name, descriptors.Descriptor((part.source,)), None)
         yield _Term(value, is_optional=isinstance(value, _Frames))
 
-    def _read(self, name: str, leaf: ForwardingDescriptor, time: int | None) -> _Value:
+    def _read(self, name: str, leaf: descriptors.ForwardingDescriptor, time: int | None) -> _Value:
         """Returns what a leaf reads: at a time, or at all times."""
         offset, factor, below = 0, 1.0, leaf
         while below.sources:
             chosen = 0
             match below:
-                case Scale():
+                case descriptors.Scale():
                     factor *= below.factor
-                case Offset(x_offset=0):
+                case descriptors.Offset(x_offset=0):
                     offset, time = (
                         (offset + below.t_offset, None)
                         if time is None
                         else (offset, time + below.t_offset)
                     )
-                case ReplaceIndex(variable="t"):
+                case descriptors.ReplaceIndex(variable="t"):
                     time = below.value
-                case ReplaceIndex(value=0) | Round(t_modulus=1):
+                case descriptors.ReplaceIndex(value=0) | descriptors.Round(t_modulus=1):
                     pass  # x is 0 everywhere
-                case Round() if time is not None:
+                case descriptors.Round() if time is not None:
                     time -= time % below.t_modulus
-                case Switch() if time is not None:
+                case descriptors.Switch() if time is not None:
                     chosen = time % len(below.sources)
                 case _:
                     raise _FormError(f"'{name}' reads {leaf}, which is at no fixed distance")
@@ -462,7 +451,7 @@ class _Utterance:
         Raises:
             _FormError: its operators are for fixed numbers of rows.
         """
-        reason = why_not(component)
+        reason = components.why_not(component)
         if not reason and _joins_rows(component):
             reason = "normalizes by the mean of the rows: set test mode"
         component_type: Any = type(component)
@@ -501,7 +490,7 @@ class _Utterance:
         region: Region,
         indexes: Any,
     ) -> Tensor:
-        call = Call(
+        call = components.Call(
             component=component,
             name=node.component,
             graph=self._graph,
@@ -511,7 +500,7 @@ class _Utterance:
             indexes=indexes,
         )
         with self._graph.named(call.name):
-            return attrs.evolve(matrices.tensor(translate(call)), image=None)
+            return attrs.evolve(matrices.tensor(components.translate(call)), image=None)
 
     # ---- statistics over all frames ----
 
@@ -557,7 +546,7 @@ class _Utterance:
         rows = self._slice(given.tensor, begin, end, frames.step)
         with self._graph.led_by(rows.name), self._graph.named(node.component):
             matrices = Matrices(self._graph)
-            call = Call(
+            call = components.Call(
                 component=component,
                 name=node.component,
                 graph=self._graph,
@@ -566,7 +555,7 @@ class _Utterance:
                 rows_out=1,
                 indexes=_one_range(component),
             )
-            strips = translate(call).merged().strips
+            strips = components.translate(call).merged().strips
             parts = [matrices.tensor(Region((strip,))) for strip in strips]
             axes = self._graph.integers([_FRAME_AXIS])
             sums = [

@@ -9,17 +9,10 @@ import onnx
 from nnet3_computation import NnetComputation
 from nnet3_descriptors import Nnet
 
+from nnet3_runtime_onnx import program
 from nnet3_runtime_onnx.errors import ExportError
 from nnet3_runtime_onnx.graph import OPSET, RUNTIMES, GraphBuilder
 from nnet3_runtime_onnx.ports import Ports, description
-from nnet3_runtime_onnx.program import (
-    Part,
-    Parts,
-    RowUse,
-    Translator,
-    refusals,
-    with_rows_that_matter,
-)
 
 MOST_SEQUENCES = (1 << 63) - 1
 """The largest size of an axis in ONNX."""
@@ -109,7 +102,7 @@ def _is_unicode(text: str) -> bool:
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
-def parts_of(nnet: Nnet, computation: NnetComputation) -> Parts:
+def parts_of(nnet: Nnet, computation: NnetComputation) -> program.Parts:
     """Returns the segments of a computation, with the rows of the state that are used.
 
     Raises:
@@ -117,26 +110,28 @@ def parts_of(nnet: Nnet, computation: NnetComputation) -> Parts:
         ComputationError: the network lacks a node or component of the computation.
     """
     computation.check_network(nnet)
-    parts = Parts.of(computation)
+    parts = program.Parts.of(computation)
     _refuse(nnet, computation, parts.joined(0, len(parts.segments)))
 
-    def use_of(part: Part) -> RowUse:
+    def use_of(part: program.Part) -> program.RowUse:
         translator, _ = _begun(nnet, computation, part, None)
         used = translator.matrices.watch(part.given)
         translator.run(part.commands)
-        return RowUse(used, {each: translator.matrices.origins(each) for each in part.handed_on})
+        return program.RowUse(
+            used, {each: translator.matrices.origins(each) for each in part.handed_on}
+        )
 
-    return with_rows_that_matter(parts, use_of)
+    return program.with_rows_that_matter(parts, use_of)
 
 
-def _refuse(nnet: Nnet, computation: NnetComputation, part: Part) -> None:
+def _refuse(nnet: Nnet, computation: NnetComputation, part: program.Part) -> None:
     """Raises an ExportError that names everything that cannot be expressed, if anything."""
-    reasons = list(refusals(nnet, computation, part.commands))
+    reasons = list(program.refusals(nnet, computation, part.commands))
     if reasons:
         raise ExportError(f"ONNX cannot express this computation: {'; '.join(reasons)}")
 
 
-def _chosen(parts: Parts, name: PartName) -> Part:
+def _chosen(parts: program.Parts, name: PartName) -> program.Part:
     """Returns the part of this name.
 
     Raises:
@@ -160,7 +155,7 @@ def _chosen(parts: Parts, name: PartName) -> Part:
 def export(
     nnet: Nnet,
     computation: NnetComputation,
-    part: Part,
+    part: program.Part,
     sequences: int | str | None,
     metadata: Mapping[str, str],
     one_row: Collection[str] = (),
@@ -177,14 +172,14 @@ def export(
 def _begun(
     nnet: Nnet,
     computation: NnetComputation,
-    part: Part,
+    part: program.Part,
     sequences: int | str | None,
     one_row: Collection[str] = (),
     opset: int = OPSET,
-) -> tuple[Translator, Ports]:
+) -> tuple[program.Translator, Ports]:
     """Returns a translator that is ready to run the commands of a part, and its graph's ports."""
     graph = GraphBuilder(sequences, opset)
     ports = Ports(nnet, computation, graph, part, one_row)
-    translator = Translator(nnet, computation, graph, ports)
+    translator = program.Translator(nnet, computation, graph, ports)
     ports.take_state(translator.matrices)
     return translator, ports

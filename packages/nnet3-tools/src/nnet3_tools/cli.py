@@ -20,8 +20,7 @@ import nnet3_tables
 import numpy as np
 from nnet3_descriptors import Nnet3Error, escaped
 
-from nnet3_tools import __version__
-from nnet3_tools.entry_points import INTERRUPTED
+from nnet3_tools import __version__, entry_points
 
 Parameter = Callable[[Any], Any]
 """What click.argument and click.option return: it adds an argument or an option."""
@@ -151,7 +150,7 @@ class KaldiCommand(click.Command):
             with heard(), _warnings_as_lines(name):
                 status = self.main(prog_name=name, standalone_mode=False)
         except (KeyboardInterrupt, click.Abort):
-            status = INTERRUPTED
+            status = entry_points.INTERRUPTED
         except Exception as error:
             status = _status_after(error)
             if isinstance(error, click.UsageError):
@@ -162,7 +161,7 @@ class KaldiCommand(click.Command):
                 known = isinstance(error, click.ClickException | Nnet3Error | OSError | MemoryError)
                 what = "" if known else f"internal error: {type(error).__name__}: "
                 say(f"{name}: {what}{one_line(error)}")
-        if status == INTERRUPTED:
+        if status == entry_points.INTERRUPTED:
             # Here the exception is released, and with it contexts that may have replaced standard
             # error.
             say(f"{name}: interrupted")

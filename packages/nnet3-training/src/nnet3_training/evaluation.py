@@ -11,28 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from nnet3 import CachingCompiler
 from nnet3_computation import ComputationRequest, NnetComputation
-from nnet3_descriptors import Nnet
-from nnet3_descriptors.components import (
-    BatchNormComponent,
-    Component,
-    CompositeComponent,
-    RectifiedLinearComponent,
-    SigmoidComponent,
-    TanhComponent,
-)
-from nnet3_runtime_cuda import DeviceNnet, NnetComputer
-from nnet3_runtime_cuda.cuda import Platform
+from nnet3_descriptors import Nnet, components
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer, cuda
 
+from nnet3_training import objectives
 from nnet3_training.egs.examples import DenseTargets, SparsePosteriors, TrainingExample
-from nnet3_training.objectives import (
-    GivenObjective,
-    Objective,
-    ObjectiveSum,
-    as_objective_function,
-    objectives_at,
-    prepared,
-    takes_device_arrays,
-)
 
 if TYPE_CHECKING:
     from nnet3_runtime_cuda import Tracer
@@ -75,10 +58,10 @@ def zero_component_stats(nnet: Nnet) -> Nnet:
     )
 
 
-def _zeroed(component: Component) -> Component:
-    if isinstance(component, CompositeComponent):
+def _zeroed(component: components.Component) -> components.Component:
+    if isinstance(component, components.CompositeComponent):
         return component.replace(components=tuple(map(_zeroed, component.components)))
-    if isinstance(component, BatchNormComponent) and component.test_mode:
+    if isinstance(component, components.BatchNormComponent) and component.test_mode:
         return component  # in test mode it computes with its statistics
     names = {spec.name for spec in component.FIELDS}
     changes: dict[str, Any] = {}
@@ -90,16 +73,16 @@ def _zeroed(component: Component) -> Component:
     return component.replace(**changes) if changes else component
 
 
-_LEAST: dict[type[Component], float] = {
-    RectifiedLinearComponent: 0.001,
-    SigmoidComponent: 0.05,
-    TanhComponent: 0.2,
+_LEAST: dict[type[components.Component], float] = {
+    components.RectifiedLinearComponent: 0.001,
+    components.SigmoidComponent: 0.05,
+    components.TanhComponent: 0.2,
 }
 """The average derivative below which a unit is saturated: Kaldi's thresholds of self-repair for
 sigmoid and tanh; for a rectifier, the part of frames in which it is positive."""
 
 
-def saturated_units(component: Component) -> tuple[int, int] | None:
+def saturated_units(component: components.Component) -> tuple[int, int] | None:
     """Counts the units of a nonlinearity: those that are saturated or dead, and all.
 
     None if the component is not a nonlinearity that can saturate, or has no statistics.
@@ -195,7 +178,7 @@ class Evaluation:
         accuracy: The accuracy; None if the supervision does not name classes.
     """
 
-    objective: Objective
+    objective: objectives.Objective
     accuracy: Accuracy | None
 
 
@@ -217,7 +200,7 @@ def in_test_mode(nnet: Nnet, *, batchnorm: bool, dropout: bool) -> Nnet:
         {
             name: component.with_test_mode(True)
             for name, component in zip(nnet.component_names, nnet.components, strict=True)
-            if (batchnorm if isinstance(component, BatchNormComponent) else dropout)
+            if (batchnorm if isinstance(component, components.BatchNormComponent) else dropout)
         }
     )
 
@@ -235,8 +218,8 @@ class Evaluator:
         self,
         nnet: Nnet,
         *,
-        device: str | Platform = "cpu",
-        objective: GivenObjective | None = None,
+        device: str | cuda.Platform = "cpu",
+        objective: objectives.GivenObjective | None = None,
         gradient: bool = False,
         component_stats: bool = False,
         cache_dir: str | os.PathLike[str] | None = None,
@@ -256,12 +239,12 @@ class Evaluator:
             DeviceError: there is no such device, or its driver or libraries are missing.
             ExampleError: there is no objective of that name.
         """
-        self.objectives: dict[str, ObjectiveSum] = {}
+        self.objectives: dict[str, objectives.ObjectiveSum] = {}
         self.accuracies: dict[str, Accuracy] = {}
         self.gradient = np.zeros(nnet.num_parameters if gradient else 0)
         self._wants_gradient = gradient
         self._component_stats = component_stats
-        self._objective = as_objective_function(objective, nnet)
+        self._objective = objectives.as_objective_function(objective, nnet)
         self._device_nnet = DeviceNnet(nnet, device=device, trainable=gradient)
         self._compiler = CachingCompiler(nnet, cache_dir=cache_dir)
         self._computers = LatestComputers(self._device_nnet, MOST_COMPUTERS)
@@ -298,7 +281,7 @@ class Evaluator:
                 objective function gives something else than objectives.
             RunError, RequestError, NotComputableError: see `outputs`.
         """
-        example = prepared(self._objective, example)
+        example = objectives.prepared(self._objective, example)
         known = {
             io.name: io.supervision
             for io in example.outputs
@@ -307,9 +290,9 @@ class Evaluator:
         computer = self._computer(example)
         outputs = computer.forward(
             {io.name: io.values for io in example.inputs},
-            on_device=takes_device_arrays(self._objective) and not known,
+            on_device=objectives.takes_device_arrays(self._objective) and not known,
         )
-        found = objectives_at(self._objective, outputs, example)
+        found = objectives.objectives_at(self._objective, outputs, example)
         if self._wants_gradient:
             computer.backward({name: each.derivative for name, each in found.items()})
             self.gradient += self._device_nnet.direction
@@ -320,7 +303,7 @@ class Evaluator:
                 share = accuracy(outputs[name], known[name])
                 before = self.accuracies.get(name)
                 self.accuracies[name] = share if before is None else before + share
-            self.objectives.setdefault(name, ObjectiveSum()).add(each)
+            self.objectives.setdefault(name, objectives.ObjectiveSum()).add(each)
             result[name] = Evaluation(objective=each, accuracy=share)
         return result
 

@@ -13,14 +13,11 @@ from typing import Any, ClassVar, Self
 import attrs
 import numpy.typing as npt
 from nnet3_compiler import CompilerOptions
-from nnet3_descriptors import Nnet, SerializationError
-from nnet3_descriptors.values import Serialized
+from nnet3_descriptors import Nnet, SerializationError, values
 from nnet3_optimizer import OptimizeOptions
-from nnet3_runtime_cuda import TrainingError
-from nnet3_runtime_cuda.device import TrainingState
+from nnet3_runtime_cuda import TrainingError, device
 
-from nnet3_training import fields
-from nnet3_training.evaluation import MOST_COMPUTERS
+from nnet3_training import evaluation, fields
 from nnet3_training.objectives import ObjectiveSum
 
 
@@ -77,7 +74,7 @@ class TrainerOptions:
     backstitch_training_interval: int = fields.integer(TrainingError, 1, least=1)
     backstitch_phase: int = fields.integer(TrainingError, 0, least=0)
     seed: int = fields.integer(TrainingError, 0, least=0)
-    max_computations: int = fields.integer(TrainingError, MOST_COMPUTERS, least=1)
+    max_computations: int = fields.integer(TrainingError, evaluation.MOST_COMPUTERS, least=1)
     compiler_options: CompilerOptions = attrs.field(factory=CompilerOptions)
     optimize_options: OptimizeOptions = attrs.field(factory=OptimizeOptions)
 
@@ -108,7 +105,7 @@ class Progress:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Checkpoint(Serialized):
+class Checkpoint(values.Serialized):
     """A training run between two minibatches.
 
     Attributes:
@@ -133,7 +130,7 @@ class Checkpoint(Serialized):
     objective_name: str | None
     running_sum: npt.NDArray[Any]
     sum_rates: tuple[float, ...]
-    state: TrainingState
+    state: device.TrainingState
     progress: Progress
     digest: str = _UNKNOWN
 

@@ -12,10 +12,8 @@ from functools import partial
 
 import attrs
 import numpy as np
-from nnet3_descriptors import Nnet, SerializationError
-from nnet3_descriptors.components import UpdatableComponent
-from nnet3_runtime_cuda import TrainingError
-from nnet3_runtime_cuda.device import STEP_BLOCK, DeviceNnet, learning_rates
+from nnet3_descriptors import Nnet, SerializationError, components
+from nnet3_runtime_cuda import TrainingError, device
 from nnet3_runtime_cuda.operations import Array, Tape
 
 
@@ -38,7 +36,7 @@ class ParameterGroup:
     rate: float
     decay: float
 
-    def blocks(self, size: int = STEP_BLOCK) -> list[slice]:
+    def blocks(self, size: int = device.STEP_BLOCK) -> list[slice]:
         """The group in pieces of that size, which stay in the cache."""
         end = self.start + self.size
         return [slice(begin, min(begin + size, end)) for begin in range(self.start, end, size)]
@@ -54,14 +52,14 @@ def parameter_groups(nnet: Nnet) -> tuple[ParameterGroup, ...]:
     start = 0
     for number, component in enumerate(nnet.components):
         decay = 0.0
-        if isinstance(component, UpdatableComponent):
+        if isinstance(component, components.UpdatableComponent):
             if not math.isfinite(component.l2_regularize):
                 raise TrainingError(
                     f"component '{nnet.component_names[number]}': l2-regularize must be finite "
                     f"(got {component.l2_regularize})"
                 )
             decay = 2.0 * component.l2_regularize * component.learning_rate
-        for size, rate in learning_rates(component):
+        for size, rate in device.learning_rates(component):
             groups.append(
                 ParameterGroup(component=number, start=start, size=size, rate=rate, decay=decay)
             )
@@ -137,7 +135,7 @@ class ParameterUpdate:
         parameters: (num_parameters,), which `apply` changes.
     """
 
-    def __init__(self, device_nnet: DeviceNnet, *, momentum: float = 0.0) -> None:
+    def __init__(self, device_nnet: device.DeviceNnet, *, momentum: float = 0.0) -> None:
         """Records the operations.
 
         Args:
@@ -152,7 +150,7 @@ class ParameterUpdate:
         self.max_changes: dict[int, float] = {}
         for group in self.groups:
             component = device_nnet.nnet.components[group.component]
-            assert isinstance(component, UpdatableComponent)
+            assert isinstance(component, components.UpdatableComponent)
             self.max_changes[group.component] = component.max_change
         self._weight = 0.0
         self._momentum = momentum
@@ -162,7 +160,7 @@ class ParameterUpdate:
         self.parameters = device_nnet.parameters
         # On a device, few large kernels are faster.
         largest = max((group.size for group in self.groups), default=1)
-        self._block = largest if self._machine.is_device else STEP_BLOCK
+        self._block = largest if self._machine.is_device else device.STEP_BLOCK
         self._pieces = [
             (group, piece) for group in self.groups for piece in group.blocks(self._block)
         ]
@@ -177,7 +175,7 @@ class ParameterUpdate:
         self._forgetting = device_nnet.tape()
         self._forgetting.fill(0.0, self._proposed)
 
-    def _record_measuring(self, device_nnet: DeviceNnet) -> None:
+    def _record_measuring(self, device_nnet: device.DeviceNnet) -> None:
         """Records l2 terms, the running sum, and the squared norms of all pieces."""
         tape, parameters = self._measuring, self.parameters
         tape.begin_command()
@@ -377,7 +375,7 @@ def _record_dot(tape: Tape, a: Array, b: Array, out: Array) -> None:
     tape.row_sum(sums[None], out)
 
 
-def orthonormal_steps(device_nnet: DeviceNnet) -> dict[int, Tape]:
+def orthonormal_steps(device_nnet: device.DeviceNnet) -> dict[int, Tape]:
     """By number of each component with an orthonormal constraint, the step towards it."""
     tapes: dict[int, Tape] = {}
     for number, component in enumerate(device_nnet.nnet.components):

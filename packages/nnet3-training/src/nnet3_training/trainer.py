@@ -10,12 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Self
 
 from nnet3 import CachingCompiler
-from nnet3_descriptors import Nnet, SerializationError, set_test_mode
-from nnet3_descriptors.editing import set_dropout_proportion, set_learning_rate
+from nnet3_descriptors import Nnet, SerializationError, editing, set_test_mode, values
 from nnet3_descriptors.structure import NetworkFingerprint
-from nnet3_descriptors.values import shown
-from nnet3_runtime_cuda import DeviceNnet, NnetComputer, TrainingError
-from nnet3_runtime_cuda.cuda import Platform
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer, TrainingError, cuda
 from nnet3_runtime_cuda.device import PostponedSignals
 
 from nnet3_training.egs.examples import TrainingExample
@@ -78,7 +75,7 @@ class Trainer:
         self,
         nnet: Nnet,
         options: TrainerOptions | None = None,
-        device: str | Platform = "cpu",
+        device: str | cuda.Platform = "cpu",
         *,
         precision: str = "fp32",
         objective: GivenObjective | None = None,
@@ -115,7 +112,7 @@ class Trainer:
         """
         options = options or TrainerOptions()
         if options.learning_rate is not None:
-            nnet = set_learning_rate(nnet, options.learning_rate)
+            nnet = editing.set_learning_rate(nnet, options.learning_rate)
         if options.zero_component_stats:
             nnet = zero_component_stats(nnet)
         self._begin(nnet, options, device, precision, objective, callbacks, trace, cache_dir)
@@ -124,7 +121,7 @@ class Trainer:
         self,
         nnet: Nnet,
         options: TrainerOptions,
-        device: str | Platform,
+        device: str | cuda.Platform,
         precision: str,
         objective: GivenObjective | None,
         callbacks: Iterable[Callback],
@@ -188,7 +185,7 @@ class Trainer:
 
     def _repr_html_(self) -> str | None:
         """The objectives, and how often changes were limited: what notebooks show."""
-        return shown("trainer_html", self)
+        return values.shown("trainer_html", self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a checkpoint, from which `load` continues as if training had never stopped.
@@ -231,7 +228,7 @@ class Trainer:
     def load(
         cls,
         path: str | os.PathLike[str],
-        device: str | Platform = "cpu",
+        device: str | cuda.Platform = "cpu",
         *,
         precision: str = "fp32",
         objective: GivenObjective | None = None,
@@ -314,7 +311,7 @@ class Trainer:
         Raises:
             NetworkError: the rate is negative or not finite.
         """
-        nnet = set_learning_rate(self._device_nnet.nnet, learning_rate)
+        nnet = editing.set_learning_rate(self._device_nnet.nnet, learning_rate)
         with PostponedSignals():
             self._change_options(nnet)
             self._update.set_rates(nnet)
@@ -332,7 +329,7 @@ class Trainer:
         Raises:
             NetworkError: the proportion is not from 0 to 1.
         """
-        nnet = set_dropout_proportion(self._device_nnet.nnet, proportion, pattern)
+        nnet = editing.set_dropout_proportion(self._device_nnet.nnet, proportion, pattern)
         with PostponedSignals():
             self._change_options(nnet)
             self._computers.clear()

@@ -8,8 +8,7 @@ from nnet3_computation import commands
 from nnet3_computation.arrays import NONE, IntArray, same
 from nnet3_computation.commands import Table, command_rows
 from nnet3_computation.computation import NnetComputation, T
-from nnet3_descriptors.indexes import INT32_MAX, NO_TIME
-from nnet3_descriptors.values import is_integer
+from nnet3_descriptors import indexes, values
 from numpy.typing import NDArray
 
 from nnet3_compiler.errors import CompilationError
@@ -146,10 +145,10 @@ def find_repetition(
         CompilationError: The computation has no debug info, or fewer than three segments; or the
             shift is not a positive number of frames of 32 bits, or another number is too small.
     """
-    if not is_integer(shift) or not 0 < shift <= INT32_MAX:
+    if not values.is_integer(shift) or not 0 < shift <= indexes.INT32_MAX:
         raise CompilationError(f"the shift must be a positive number of frames (got {shift!r})")
     for what, number, least in (("begin", begin, 0), ("unseen", unseen, 0), ("unit", unit, 1)):
-        if not is_integer(number) or number < least:
+        if not values.is_integer(number) or number < least:
             raise CompilationError(f"{what} must be an integer from {least} on (got {number!r})")
     ends = computation.segment_ends
     if len(ends) < 3:
@@ -243,7 +242,7 @@ class _Boundaries:
         """Returns a key that tells matrices apart, with times counted from the segment."""
         info = self.computation.matrix_debug_info[matrix]
         pattern = info.pattern.copy()
-        pattern[pattern[:, T] != NO_TIME, T] -= segment * self.shift
+        pattern[pattern[:, T] != indexes.NO_TIME, T] -= segment * self.shift
         return (
             info.is_deriv,
             pattern.tobytes(),

@@ -23,13 +23,10 @@ import attrs
 import numpy as np
 from nnet3_computation import ComputationRequest
 from nnet3_computation.computation import NnetComputation
-from nnet3_descriptors import Nnet
-from nnet3_descriptors.indexes import T
-from nnet3_graph import ComputationGraph, build_computation_graph, unsettled_node
-from nnet3_graph.nodes import node_rules
+from nnet3_descriptors import Nnet, indexes
+from nnet3_graph import ComputationGraph, build_computation_graph, nodes, unsettled_node
 
-from nnet3_compiler.compiler import compile_segments
-from nnet3_compiler.errors import CompilationError
+from nnet3_compiler import compiler, errors
 from nnet3_compiler.looped.closing import close_loop, find_repetition, with_tight_lifetimes
 from nnet3_compiler.looped.requests import chunk_request, extended_requests, moved_request, shift_of
 from nnet3_compiler.options import CompilerOptions
@@ -68,9 +65,9 @@ def find_steadiness(
         CompilationError: The chunks do not settle, or one that must be looked at has a t beyond 32
             bits.
     """
-    if not any(rule.has_fixed_t for rule in node_rules(nnet).rules):
+    if not any(rule.has_fixed_t for rule in nodes.node_rules(nnet).rules):
         # Rows before the beginning have to exist, so that the network could read them.
-        begin = min(int(io.indexes[:, T].min()) for io in requests[0].inputs)
+        begin = min(int(io.indexes[:, indexes.T].min()) for io in requests[0].inputs)
         from_zero = begin % nnet.modulus - begin
         requests = [moved_request(each, from_zero) for each in requests]
     graph: ComputationGraph | None = None
@@ -86,7 +83,7 @@ def find_steadiness(
             node = unsettled_node(request, graph, shift)
             if node is None:
                 return Steadiness(first=number, reach=reach)
-    raise CompilationError(
+    raise errors.CompilationError(
         f"in {max_chunks} chunks of {shift} frames, node '{node}' does not come to compute all "
         "chunks alike: it waits for rows further back, or reads a fixed t; larger chunks may do"
     )
@@ -124,11 +121,11 @@ def compile_looped(
     shift, steady = shift_of(requests), steadiness_of(nnet, requests)
     for num_segments in numbers_of_segments(steady):
         segments = extended_requests(requests, num_segments)
-        computation = compile_segments(nnet, segments, with_info)
+        computation = compiler.compile_segments(nnet, segments, with_info)
         loop = _loop_of(computation, shift, steady, optimize)
         if loop is not None:
             return loop if options.output_debug_info else attrs.evolve(loop, matrix_debug_info=())
-    raise CompilationError(
+    raise errors.CompilationError(
         f"in {MAX_NUM_SEGMENTS} segments of the looped computation no state was found that repeats"
     )
 
@@ -165,11 +162,11 @@ def steadiness_of(nnet: Nnet, requests: Sequence[ComputationRequest]) -> Steadin
     """
     shift = shift_of(requests)
     if shift % nnet.modulus:
-        raise CompilationError(
+        raise errors.CompilationError(
             f"the modulus of the network is {nnet.modulus}, so chunks of {shift} frames are not "
             f"computed alike: expected a multiple of {nnet.modulus} (see looped_chunk_size)"
         )
-    furthest, _ = node_rules(nnet).moves
+    furthest, _ = nodes.node_rules(nnet).moves
     reach = -(-furthest // shift)
     if reach + 3 > MAX_NUM_SEGMENTS:
         raise _too_far(f"a node reads {furthest} frames away", reach, shift)
@@ -180,8 +177,8 @@ def steadiness_of(nnet: Nnet, requests: Sequence[ComputationRequest]) -> Steadin
     return steady
 
 
-def _too_far(what: str, chunks: int, shift: int) -> CompilationError:
-    return CompilationError(
+def _too_far(what: str, chunks: int, shift: int) -> errors.CompilationError:
+    return errors.CompilationError(
         f"{what}, which is {chunks} chunks of {shift} frames: in {MAX_NUM_SEGMENTS} chunks its "
         "state would not be seen to repeat; larger chunks would do"
     )

@@ -8,14 +8,7 @@ from typing import TypeVar
 
 import attrs
 from nnet3_computation import ComputationRequest, IoSpecification
-from nnet3_descriptors import ComponentInputNode, NetworkError, Nnet, OutputNode
-from nnet3_descriptors.descriptors import (
-    Descriptor,
-    ForwardingDescriptor,
-    ReplaceIndex,
-    Round,
-    SumDescriptor,
-)
+from nnet3_descriptors import ComponentInputNode, NetworkError, Nnet, OutputNode, descriptors
 from nnet3_descriptors.indexes import T, as_rows, moved_indexes
 from nnet3_descriptors.values import is_integer
 from nnet3_graph import ContextError, NotComputableError, compute_context, fixed_frame
@@ -138,19 +131,20 @@ def with_ivector_period(nnet: Nnet, period: int) -> Nnet:
     period = _positive("the i-vector period", period)
     check_no_fixed_frame(nnet)
 
-    def replaced(leaf: ForwardingDescriptor) -> ForwardingDescriptor:
-        if isinstance(leaf, ReplaceIndex) and (leaf.variable, leaf.value) == ("t", 0):
-            return Round(replaced(leaf.source), period)
+    def replaced(leaf: descriptors.ForwardingDescriptor) -> descriptors.ForwardingDescriptor:
+        if isinstance(leaf, descriptors.ReplaceIndex) and (leaf.variable, leaf.value) == ("t", 0):
+            return descriptors.Round(replaced(leaf.source), period)
         return leaf.with_sources(tuple(map(replaced, leaf.sources)))
 
-    def with_period(part: SumDescriptor) -> SumDescriptor:
+    def with_period(part: descriptors.SumDescriptor) -> descriptors.SumDescriptor:
         return part.map_leaves(replaced)
 
     return attrs.evolve(
         nnet,
         nodes=tuple(
             attrs.evolve(
-                node, descriptor=Descriptor(tuple(map(with_period, node.descriptor.parts)))
+                node,
+                descriptor=descriptors.Descriptor(tuple(map(with_period, node.descriptor.parts))),
             )
             if isinstance(node, ComponentInputNode | OutputNode)
             else node

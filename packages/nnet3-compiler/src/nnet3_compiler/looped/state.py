@@ -37,11 +37,7 @@ from nnet3_graph.nodes import node_rules
 from numpy.typing import NDArray
 
 from nnet3_compiler.errors import CompilationError
-from nnet3_compiler.looped.compilation import (
-    MAX_NUM_SEGMENTS,
-    numbers_of_segments,
-    steadiness_of,
-)
+from nnet3_compiler.looped import compilation
 from nnet3_compiler.looped.requests import check_no_fixed_frame, extended_requests, shift_of
 
 STATE_SUFFIX: Final = ".state"
@@ -130,13 +126,14 @@ def chunks_with_state(nnet: Nnet, requests: Sequence[ComputationRequest]) -> Chu
     shift = shift_of(requests)
     _check_fixed_times(nnet, requests[0])
     nnet = _with_kept_inputs(nnet)
-    for num_segments in numbers_of_segments(steadiness_of(nnet, requests)):
+    for num_segments in compilation.numbers_of_segments(compilation.steadiness_of(nnet, requests)):
         segments = _Segments.of(nnet, extended_requests(requests, num_segments), shift)
         chunks = segments.chunks_until_they_repeat()
         if chunks is not None:
             return ChunksWithState(nnet=segments.nnet, chunks=chunks, shift=shift)
     raise CompilationError(
-        f"in {MAX_NUM_SEGMENTS} chunks of {shift} frames no state was found that repeats"
+        f"in {compilation.MAX_NUM_SEGMENTS} chunks of {shift} frames no state was found "
+        "that repeats"
     )
 
 

@@ -20,14 +20,12 @@ from itertools import pairwise
 
 import attrs
 import numpy as np
-from nnet3_computation import ComputationRequest, IoSpecification
-from nnet3_computation.arrays import NONE, IntArray, expand_ranges, freeze, run_starts, where
+from nnet3_computation import ComputationRequest, IoSpecification, arrays
 from nnet3_descriptors.components import ComponentProperties
 from nnet3_descriptors.indexes import distinct, index_order
 from numpy.typing import NDArray
 
-from nnet3_compiler.errors import CompilationError
-from nnet3_compiler.shortcut import Minibatch
+from nnet3_compiler import errors, shortcut
 from nnet3_compiler.steps.network import GIVEN, Graphs, Network, NodeKind, Phases
 from nnet3_compiler.steps.steps import Ids, Steps, UnorderedSteps
 
@@ -49,13 +47,13 @@ class StepsBuilder:
     graphs: Graphs
     phases: Phases
     requests: Sequence[ComputationRequest]
-    minibatch: Minibatch
+    minibatch: shortcut.Minibatch
     blocks: Sequence[Mapping[str, int]]
 
     def build(self) -> Steps:
         """Returns the steps, in order."""
         unordered = UnorderedSteps(cindexes=self.graphs.cindexes)
-        components = where(self.network.kind == NodeKind.COMPONENT)
+        components = arrays.where(self.network.kind == NodeKind.COMPONENT)
         for segment, request in enumerate(self.requests):
             for io in request.inputs:
                 self._add_io(unordered, io, segment, is_given=True)
@@ -121,7 +119,7 @@ class StepsBuilder:
                 begin=starts[of],
                 count=starts[of + 1] - starts[of],
                 block=1,
-                source=NONE,
+                source=arrays.NONE,
                 is_given=0,
             )
 
@@ -132,7 +130,7 @@ class StepsBuilder:
             return np.zeros(len(nodes), np.bool_)
         is_simple = network.properties[nodes] & int(ComponentProperties.SIMPLE) > 0
         is_rowwise: NDArray[np.bool_] = is_simple & self.phases.epochs.is_recurrent[nodes]
-        for place in where(is_rowwise).tolist():
+        for place in arrays.where(is_rowwise).tolist():
             node = int(nodes[place])
             # Given rows are not computed, so the input has fewer rows than the component.
             is_rowwise[place] = (
@@ -147,13 +145,13 @@ class StepsBuilder:
         """Adds the steps of components in recurrences, two for each phase, all at once."""
         starts = self.graphs.segments[segment].node_starts
         counts = starts[nodes + 1] - starts[nodes]
-        ids = expand_ranges(starts[nodes], counts)
+        ids = arrays.expand_ranges(starts[nodes], counts)
         if not len(ids):
             return
         node = np.repeat(nodes, counts)
         ids = ids[np.lexsort((self.phases.level[ids], node))]  # both leave each node its place
         level = self.phases.level[ids]
-        begins = where(run_starts(node) | run_starts(level))
+        begins = arrays.where(arrays.run_starts(node) | arrays.run_starts(level))
         counts = np.diff(np.append(begins, len(ids)))
         for place, step_ids in enumerate((ids - (starts[node] - starts[node - 1]), ids)):
             of = node[begins]
@@ -165,7 +163,7 @@ class StepsBuilder:
                 begin=begins + unordered.add_rows(step_ids.astype(np.int32)),
                 count=counts,
                 block=1,
-                source=NONE,
+                source=arrays.NONE,
                 is_given=0,
             )
 
@@ -182,7 +180,7 @@ class StepsBuilder:
             inputs = self._ascending(graph.component_inputs(node)[1])
         self._add_pair(unordered, node, segment, self._first_phase(segment, node), inputs, outputs)
 
-    def _ascending(self, ids: IntArray) -> IntArray:
+    def _ascending(self, ids: arrays.IntArray) -> arrays.IntArray:
         """Returns some rows of a node, each once, in the order of their indexes.
 
         An earlier segment may have some of them, with smaller ids, but not smaller indexes.
@@ -223,8 +221,8 @@ class StepsBuilder:
             )
 
     def _reordered(
-        self, node: int, inputs: IntArray, outputs: IntArray
-    ) -> tuple[tuple[IntArray, IntArray], tuple[int, int]]:
+        self, node: int, inputs: arrays.IntArray, outputs: arrays.IntArray
+    ) -> tuple[tuple[arrays.IntArray, arrays.IntArray], tuple[int, int]]:
         """Lets a component reorder and pad its rows; returns patterns and their blocks.
 
         If one sequence does not show how the component orders the rows of several, the first two
@@ -234,7 +232,7 @@ class StepsBuilder:
         repeated = component.reorder_repeated_indexes(inputs, outputs)
         if repeated is not NotImplemented:
             return repeated[:2], repeated[2:]
-        pair = Minibatch(sequences=self.minibatch.sequences[:2])
+        pair = shortcut.Minibatch(sequences=self.minibatch.sequences[:2])
         reordered = component.reorder_indexes(pair.indexes(inputs, 1), pair.indexes(outputs, 1))
         if pair.size == 1:
             return reordered, (1, 1)
@@ -254,14 +252,14 @@ class StepsBuilder:
         order = np.argsort(self.phases.level[ids], kind="stable")
         ids = ids[order].astype(np.int32)
         level = self.phases.level[ids]
-        begins = where(run_starts(level))
+        begins = arrays.where(arrays.run_starts(level))
         phases = self._first_phase(segment, node) + level[begins]
         rows = ids - graph.node_range(node).start
         if not self._is_rowwise(node, used, outputs):
             ends = [*begins.tolist(), len(ids)]
             for phase, (begin, end) in zip(phases.tolist(), pairwise(ends), strict=True):
                 first, last = splits[rows[begin:end]], splits[rows[begin:end] + 1]
-                inputs = self._ascending(used[expand_ranges(first, last - first)])
+                inputs = self._ascending(used[arrays.expand_ranges(first, last - first)])
                 self._add_pair(unordered, node, segment, phase, inputs, ids[begin:end])
             return
         counts = np.diff(np.append(begins, len(ids)))
@@ -274,11 +272,11 @@ class StepsBuilder:
                 begin=begins + unordered.add_rows(step_ids),
                 count=counts,
                 block=1,
-                source=NONE,
+                source=arrays.NONE,
                 is_given=0,
             )
 
-    def _is_rowwise(self, node: int, used: IntArray, outputs: Ids) -> bool:
+    def _is_rowwise(self, node: int, used: arrays.IntArray, outputs: Ids) -> bool:
         """Whether each row of a component node needs the same row of the input and no other."""
         properties = ComponentProperties(int(self.network.properties[node]))
         if properties & ComponentProperties.SIMPLE:
@@ -295,7 +293,7 @@ class StepsBuilder:
         pieces = [
             self._dim_range_rows(segment, node)
             for segment in range(len(self.requests))
-            for node in where(self.network.kind == NodeKind.DIM_RANGE).tolist()
+            for node in arrays.where(self.network.kind == NodeKind.DIM_RANGE).tolist()
         ]
         if not pieces:
             return
@@ -310,9 +308,9 @@ class StepsBuilder:
         source = step_of_id[source_ids[first]]
         count = steps["count"][source]
         begin = np.cumsum(count) - count
-        step_ids = np.full(int(count.sum()), NONE, np.int32)
+        step_ids = np.full(int(count.sum()), arrays.NONE, np.int32)
         step_ids[begin[which] + row_of_id[source_ids]] = ids
-        indexes = unordered.indexes_at(expand_ranges(steps["begin"][source], count))
+        indexes = unordered.indexes_at(arrays.expand_ranges(steps["begin"][source], count))
         unordered.add_steps(
             phase=phase[first],
             place=source,
@@ -340,16 +338,16 @@ class StepsBuilder:
         table = unordered.ordered(self.network)
         node, count = table["node"], table["count"]
         by_node = np.argsort(node, kind="stable")
-        places = expand_ranges(table["begin"][by_node], count[by_node])
+        places = arrays.expand_ranges(table["begin"][by_node], count[by_node])
         begin = np.empty(len(node), np.int64)
         begin[by_node] = np.cumsum(count[by_node]) - count[by_node]
         cindex_ids = unordered.ids_at(places)
         cindexes = unordered.cindexes_at(cindex_ids, places)
         if unordered.padding:
             cindexes[:, 0] = np.repeat(node[by_node], count[by_node])
-        row_of_cindex = np.full(self.graphs.size + 1, NONE, np.int32)
+        row_of_cindex = np.full(self.graphs.size + 1, arrays.NONE, np.int32)
         row_of_cindex[cindex_ids] = np.arange(len(cindex_ids))
-        row_of_cindex[NONE] = NONE
+        row_of_cindex[arrays.NONE] = arrays.NONE
         nodes = np.arange(len(self.network.kind) + 1)
         return Steps(
             node=node.astype(np.int32),
@@ -359,7 +357,7 @@ class StepsBuilder:
             block=table["block"].astype(np.int32),
             source=table["source"].astype(np.int32),
             is_given=table["is_given"] > 0,
-            cindexes=freeze(cindexes),
+            cindexes=arrays.freeze(cindexes),
             cindex_ids=cindex_ids,
             row_of_cindex=row_of_cindex,
             by_node=by_node.astype(np.int32),
@@ -367,5 +365,5 @@ class StepsBuilder:
         )
 
 
-class IrregularOrderError(CompilationError):
+class IrregularOrderError(errors.CompilationError):
     """A component orders the rows of several sequences so that no pattern describes them."""

@@ -6,12 +6,10 @@ from bisect import bisect_left, insort
 
 import numpy as np
 
-from nnet3_computation import commands
+from nnet3_computation import arrays, commands
 from nnet3_computation.analysis.layout import MATRIX
-from nnet3_computation.arrays import Ids, where
 from nnet3_computation.checks.subject import Subject
-from nnet3_computation.memory import FLOAT_BYTES, Bytes
-from nnet3_computation.memory.live import holdings
+from nnet3_computation.memory import FLOAT_BYTES, Bytes, live
 
 _GIVING = (
     commands.AllocMatrixUndefined,
@@ -61,19 +59,19 @@ def check_freed(subject: Subject) -> None:
     is_kept[_matrix(subject, subject.positions(*_GIVING), "first")] = True
     is_kept[_matrix(subject, subject.positions(commands.DeallocMatrix), "first")] = False
     is_kept[_matrix(subject, subject.positions(commands.SwapMatrix), "source")] = False
-    kept = where(is_kept & ~subject.analysis.lifetimes.is_output)
+    kept = arrays.where(is_kept & ~subject.analysis.lifetimes.is_output)
     if len(kept):
         subject.fail(f"m{kept[0]} is never freed, and is no output")
 
 
-def _matrix(subject: Subject, at: Ids, which: str) -> commands.Table:
+def _matrix(subject: Subject, at: arrays.Ids, which: str) -> commands.Table:
     """The matrix that the first operand, or the source of a swap, belongs to."""
     column = commands.FIRST_OPERAND_COLUMN + (which == "source")
     matrix: commands.Table = subject.computation.submatrices[subject.table[at, column], MATRIX]
     return matrix
 
 
-def _check_swaps(subject: Subject, at: Ids) -> None:
+def _check_swaps(subject: Subject, at: arrays.Ids) -> None:
     destination, source = _matrix(subject, at, "first"), _matrix(subject, at, "source")
     matrices = subject.computation.matrices
     subject.require(destination != source, at, lambda i: f"m{source[i]} is handed to itself")
@@ -87,7 +85,7 @@ def _check_swaps(subject: Subject, at: Ids) -> None:
     )
 
 
-def _only(subject: Subject, at: Ids, matrix: commands.Table, what: str) -> Ids:
+def _only(subject: Subject, at: arrays.Ids, matrix: commands.Table, what: str) -> arrays.Ids:
     """Checks that no matrix occurs twice; returns the command of each matrix, or -1."""
     found = np.full(len(subject.computation.matrices), -1, dtype=np.int64)
     found[matrix[::-1]] = at[::-1]
@@ -99,11 +97,11 @@ def _only(subject: Subject, at: Ids, matrix: commands.Table, what: str) -> Ids:
     return found
 
 
-def _check_use(subject: Subject, allocate: Ids, deallocate: Ids) -> None:
+def _check_use(subject: Subject, allocate: arrays.Ids, deallocate: arrays.Ids) -> None:
     accesses = subject.analysis.matrix_accesses
     lifetimes = subject.analysis.lifetimes
     first, last = accesses.first(absent=-1), accesses.last(absent=-1)
-    cells = where(commands.SCHEMA.is_matrix.take(subject.opcodes, axis=0).reshape(-1))
+    cells = arrays.where(commands.SCHEMA.is_matrix.take(subject.opcodes, axis=0).reshape(-1))
     is_named = first >= 0
     is_named[subject.analysis.layout.matrix_of.take(subject.table.take(cells))] = True
     is_named[0] = False  # the empty matrix
@@ -111,7 +109,7 @@ def _check_use(subject: Subject, allocate: Ids, deallocate: Ids) -> None:
     # For each of these commands one of the conditions below holds.
     wrong = (allocate < 0) | (last < 0) | ((last == allocate) & ~lifetimes.is_input)
     wrong |= (first < allocate) | (is_freed & (deallocate <= np.maximum(last, allocate)))
-    for matrix in where(is_named & wrong).tolist():
+    for matrix in arrays.where(is_named & wrong).tolist():
         begin, end = int(allocate[matrix]), int(deallocate[matrix])
         if begin < 0:
             subject.fail(
@@ -139,7 +137,7 @@ def check_memory_plan(subject: Subject) -> None:
     plan = computation.memory_plan
     if plan is None:
         return
-    held = holdings(computation)
+    held = live.holdings(computation)
     offsets = np.full(len(held.bytes), -1, dtype=np.int64)
     owner = np.zeros(len(held.bytes), dtype=np.int64)
     for name, block, places in (

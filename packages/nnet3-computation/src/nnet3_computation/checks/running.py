@@ -6,15 +6,12 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
-from nnet3_descriptors import ComponentNode, InputNode, OutputNode
+from nnet3_descriptors import ComponentNode, InputNode, OutputNode, structure
 from nnet3_descriptors.components import ComponentProperties as Property
-from nnet3_descriptors.structure import node_dims
 
-from nnet3_computation import commands
+from nnet3_computation import arrays, commands
 from nnet3_computation.analysis.accesses import memos
-from nnet3_computation.arrays import Bools, Ids, where
-from nnet3_computation.checks.allocation import check_allocation, check_memory_plan
-from nnet3_computation.checks.operands import check_components, check_rows
+from nnet3_computation.checks import allocation, operands
 from nnet3_computation.checks.subject import COLS, FaultError, Subject
 from nnet3_computation.computation import NnetComputation
 from nnet3_computation.errors import CheckError
@@ -51,7 +48,7 @@ def check_world(subject: Subject) -> None:
         at,
         lambda i: f"node = {node[i]} is out of range: the network has {len(nodes)} nodes",
     )
-    dims = node_dims(subject.nnet)[node]
+    dims = structure.node_dims(subject.nnet)[node]
     subject.require_size(
         at,
         "matrix",
@@ -64,14 +61,14 @@ def check_world(subject: Subject) -> None:
     _check_once(subject, at, node)
 
 
-def _check_direction(subject: Subject, at: Ids, node: np.ndarray) -> None:
+def _check_direction(subject: Subject, at: arrays.Ids, node: np.ndarray) -> None:
     nodes = subject.nnet.nodes
     named = [nodes[each] for each in node.tolist()]
     is_output = np.array([isinstance(each, OutputNode) for each in named], np.bool_)
     is_input = np.array([isinstance(each, InputNode | ComponentNode) for each in named], np.bool_)
     accepts = subject.opcodes[at] == commands.AcceptInput.OPCODE
     backward = (subject.segment(at) > 0) & (len(subject.segment_ends) == 1)
-    wants_input: Bools = accepts != backward
+    wants_input: arrays.Bools = accepts != backward
     right = np.where(wants_input, is_input, is_output)
 
     def message(i: int) -> str:
@@ -83,7 +80,7 @@ def _check_direction(subject: Subject, at: Ids, node: np.ndarray) -> None:
     subject.require(right, at, message)
 
 
-def _check_once(subject: Subject, at: Ids, node: np.ndarray) -> None:
+def _check_once(subject: Subject, at: arrays.Ids, node: np.ndarray) -> None:
     keys = np.stack([subject.segment(at), subject.opcodes[at], node])
     seen: set[tuple[int, ...]] = set()
     once = np.ones(len(at), dtype=np.bool_)
@@ -129,7 +126,7 @@ def check_memos(subject: Subject) -> None:
     spent: dict[int, int] = {}
     table = subject.table
     named = memos(table)
-    using = where(named != 0)
+    using = arrays.where(named != 0)
     component_of = dict(zip(using.tolist(), table[using, 2].tolist(), strict=True))
     uses_memo = (subject.analysis.component_properties & int(Property.USES_MEMO)) != 0
     for at, opcode, memo in zip(
@@ -201,19 +198,19 @@ Check = tuple[str, Callable[[Subject], None]]
 
 FITTING: tuple[Check, ...] = (
     ("network", check_network),
-    ("components", check_components),
+    ("components", operands.check_components),
     ("world", check_world),
-    ("rows", check_rows),
+    ("rows", operands.check_rows),
     ("loop", check_rounds),
 )
 """The checks that every command can run: its operands have the right sizes, and a loop ends."""
 
 RUNNING: tuple[Check, ...] = (
     *FITTING,
-    ("allocation", check_allocation),
+    ("allocation", allocation.check_allocation),
     ("memos", check_memos),
     ("compression", check_compression_types),
-    ("memory plan", check_memory_plan),
+    ("memory plan", allocation.check_memory_plan),
 )
 """The checks that hold for everything that can run, sensible or not."""
 

@@ -10,8 +10,7 @@ from nnet3_descriptors.components import PrecomputedIndexes
 from nnet3_descriptors.values import is_integer
 
 from nnet3_computation.arrays import IntArray, frozen_array, pair_table, same
-from nnet3_computation.commands import command_table
-from nnet3_computation.commands.declaration import Command
+from nnet3_computation.commands import command_table, declaration
 from nnet3_computation.computation.computation import NnetComputation
 from nnet3_computation.computation.parts import NO_DEBUG_INFO, MatrixDebugInfo
 from nnet3_computation.computation.tables import converted
@@ -31,7 +30,7 @@ class ComputationBuilder:
     def __init__(self, computation: NnetComputation | None = None) -> None:
         """Begins with a computation, or with nothing."""
         self._origin = computation or NnetComputation()
-        self.commands: list[Command] = list(self._origin.commands)
+        self.commands: list[declaration.Command] = list(self._origin.commands)
         self._matrices: list[tuple[int, ...]] = list(map(tuple, self._origin.matrices.tolist()))
         rows = map(tuple, self._origin.submatrices.tolist())
         self._submatrices: dict[tuple[int, ...], int] = {}
@@ -133,9 +132,9 @@ class ComputationBuilder:
             self._precomputed.append(indexes)
         return self._precomputed.index(indexes)
 
-    def add(self, commands: Command | Iterable[Command]) -> None:
+    def add(self, commands: declaration.Command | Iterable[declaration.Command]) -> None:
         """Adds commands at the end."""
-        self.commands.extend([commands] if isinstance(commands, Command) else commands)
+        self.commands.extend([commands] if isinstance(commands, declaration.Command) else commands)
 
     def build(self) -> NnetComputation:
         """Returns the computation. It has no memory plan.

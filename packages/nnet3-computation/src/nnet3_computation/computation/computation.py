@@ -10,19 +10,17 @@ import attrs
 import numpy as np
 from nnet3_descriptors.values import Serialized, shown
 
-from nnet3_computation.arrays import IntArray, same
-from nnet3_computation.commands import SCHEMA, AcceptInput, NoOperationMarker, ProvideOutput
+from nnet3_computation import arrays, request
+from nnet3_computation.commands import SCHEMA, AcceptInput, NoOperationMarker, ProvideOutput, tables
 from nnet3_computation.commands.declaration import (
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
     Command,
     OperandKind,
 )
-from nnet3_computation.commands.tables import is_loop
 from nnet3_computation.computation.storage import StoredComputation, restore, store
 from nnet3_computation.computation.tables import ComputationTables, validate, whole_submatrices
 from nnet3_computation.errors import ComputationError, of_another_network
-from nnet3_computation.request import RequestFingerprint
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
@@ -51,7 +49,7 @@ class CommandSequence(Sequence[Command]):
 
     __slots__ = ("_table",)
 
-    def __init__(self, table: IntArray) -> None:
+    def __init__(self, table: arrays.IntArray) -> None:
         self._table = table
 
     def __len__(self) -> int:
@@ -137,7 +135,7 @@ class NnetComputation(ComputationTables, Serialized):
         starts = [0, *(end + 1 for end in self.segment_ends)]
         ends = starts[1:] or [commands]
         loop = None
-        if is_loop(self.command_table):
+        if tables.is_loop(self.command_table):
             loop = starts.index(int(self.command_table[-1, FIRST_OPERAND_COLUMN]))
             ends[-1] = commands
         return tuple(map(range, starts, ends)), loop
@@ -169,7 +167,7 @@ class NnetComputation(ComputationTables, Serialized):
         return info
 
     @property
-    def whole_submatrices(self) -> IntArray:
+    def whole_submatrices(self) -> arrays.IntArray:
         """For each matrix a submatrix that covers it, the first one: (M,) int32; 0 if none does."""
         covers = whole_submatrices(self.submatrices, self.matrices)
         found = np.zeros(len(self.matrices), np.int32)
@@ -212,14 +210,14 @@ class NnetComputation(ComputationTables, Serialized):
         if not self.requests:
             return
         if len(requests) > len(self.requests) or (
-            len(requests) < len(self.requests) and not is_loop(self.command_table)
+            len(requests) < len(self.requests) and not tables.is_loop(self.command_table)
         ):
             raise ComputationError(
                 f"the computation is of another request: it was made for {len(self.requests)} "
                 f"segments, not {len(requests)}"
             )
         for number, (made, asked) in enumerate(zip(self.requests, requests, strict=False)):
-            difference = made.difference(RequestFingerprint.of(asked))
+            difference = made.difference(request.RequestFingerprint.of(asked))
             if difference is not None:
                 segment = f"segment {number}: " if len(self.requests) > 1 else ""
                 raise ComputationError(
@@ -243,9 +241,9 @@ class NnetComputation(ComputationTables, Serialized):
         if not isinstance(other, NnetComputation):
             return NotImplemented
         names = {field.name for field in attrs.fields(NnetComputation)} - _OWN_EQUALITY
-        return all(same(getattr(self, name), getattr(other, name)) for name in names) and all(
-            getattr(self, name) == getattr(other, name) for name in _OWN_EQUALITY
-        )
+        return all(
+            arrays.same(getattr(self, name), getattr(other, name)) for name in names
+        ) and all(getattr(self, name) == getattr(other, name) for name in _OWN_EQUALITY)
 
     def __hash__(self) -> int:
         return hash((self.command_table.tobytes(), self.submatrices.tobytes()))

@@ -12,18 +12,10 @@ from typing import Any, TypeVar
 
 import attrs
 import numpy as np
-from nnet3_descriptors.components import PrecomputedIndexes
-from nnet3_descriptors.structure import NetworkFingerprint
+from nnet3_descriptors import components, structure
 from numpy.typing import NDArray
 
-from nnet3_computation.arrays import (
-    IntArray,
-    as_table,
-    every,
-    frozen_arrays,
-    pair_arrays,
-    run_starts,
-)
+from nnet3_computation import arrays, request
 from nnet3_computation.commands import COMMAND_TYPES, SCHEMA, NoOperationLabel
 from nnet3_computation.commands.declaration import (
     ALPHA_COLUMN,
@@ -35,7 +27,6 @@ from nnet3_computation.commands.declaration import (
 )
 from nnet3_computation.computation.parts import DebugInfoOfRows, MatrixDebugInfo, MemoryPlan
 from nnet3_computation.errors import ComputationError
-from nnet3_computation.request import RequestFingerprint
 
 _Value = TypeVar("_Value")
 
@@ -48,39 +39,39 @@ def converted(field: str, convert: Callable[..., _Value], *arguments: Any) -> _V
         raise ComputationError(f"{field}: {error}") from error
 
 
-def _matrices(value: Any) -> IntArray:
-    return converted("matrices", as_table, value, 2)
+def _matrices(value: Any) -> arrays.IntArray:
+    return converted("matrices", arrays.as_table, value, 2)
 
 
-def _submatrices(value: Any) -> IntArray:
-    return converted("submatrices", as_table, value, 5)
+def _submatrices(value: Any) -> arrays.IntArray:
+    return converted("submatrices", arrays.as_table, value, 5)
 
 
-def _commands(value: Any) -> IntArray:
-    return converted("command_table", as_table, value, TABLE_WIDTH)
+def _commands(value: Any) -> arrays.IntArray:
+    return converted("command_table", arrays.as_table, value, TABLE_WIDTH)
 
 
-def _rows(value: Any) -> tuple[IntArray, ...]:
-    return converted("indexes", frozen_arrays, value)
+def _rows(value: Any) -> tuple[arrays.IntArray, ...]:
+    return converted("indexes", arrays.frozen_arrays, value)
 
 
-def _pairs(value: Any) -> tuple[IntArray, ...]:
-    return converted("indexes_multi", pair_arrays, value)
+def _pairs(value: Any) -> tuple[arrays.IntArray, ...]:
+    return converted("indexes_multi", arrays.pair_arrays, value)
 
 
-def _ranges(value: Any) -> tuple[IntArray, ...]:
-    return converted("indexes_ranges", pair_arrays, value)
+def _ranges(value: Any) -> tuple[arrays.IntArray, ...]:
+    return converted("indexes_ranges", arrays.pair_arrays, value)
 
 
-def _precomputed(value: Any) -> tuple[PrecomputedIndexes | None, ...]:
+def _precomputed(value: Any) -> tuple[components.PrecomputedIndexes | None, ...]:
     return converted("precomputed_indexes", tuple, value)
 
 
-def _steps(value: Any) -> IntArray:
-    return converted("steps", as_table, value, 2)
+def _steps(value: Any) -> arrays.IntArray:
+    return converted("steps", arrays.as_table, value, 2)
 
 
-def _requests(value: Any) -> tuple[RequestFingerprint, ...]:
+def _requests(value: Any) -> tuple[request.RequestFingerprint, ...]:
     return converted("requests", tuple, value)
 
 
@@ -98,20 +89,20 @@ class ComputationTables:
         ComputationError: A field has a wrong type or shape.
     """
 
-    matrices: IntArray = attrs.field(default=((0, 0),), converter=_matrices)
-    submatrices: IntArray = attrs.field(default=((0, 0, 0, 0, 0),), converter=_submatrices)
-    command_table: IntArray = attrs.field(default=(), converter=_commands)
-    indexes: tuple[IntArray, ...] = attrs.field(default=(), converter=_rows)
-    indexes_multi: tuple[IntArray, ...] = attrs.field(default=(), converter=_pairs)
-    indexes_ranges: tuple[IntArray, ...] = attrs.field(default=(), converter=_ranges)
-    precomputed_indexes: tuple[PrecomputedIndexes | None, ...] = attrs.field(
+    matrices: arrays.IntArray = attrs.field(default=((0, 0),), converter=_matrices)
+    submatrices: arrays.IntArray = attrs.field(default=((0, 0, 0, 0, 0),), converter=_submatrices)
+    command_table: arrays.IntArray = attrs.field(default=(), converter=_commands)
+    indexes: tuple[arrays.IntArray, ...] = attrs.field(default=(), converter=_rows)
+    indexes_multi: tuple[arrays.IntArray, ...] = attrs.field(default=(), converter=_pairs)
+    indexes_ranges: tuple[arrays.IntArray, ...] = attrs.field(default=(), converter=_ranges)
+    precomputed_indexes: tuple[components.PrecomputedIndexes | None, ...] = attrs.field(
         default=(None,), converter=_precomputed
     )
     need_model_derivative: bool = False
     matrix_debug_info: Sequence[MatrixDebugInfo] = attrs.field(default=(), converter=_infos)
-    steps: IntArray = attrs.field(default=(), converter=_steps)
-    network: NetworkFingerprint | None = None
-    requests: tuple[RequestFingerprint, ...] = attrs.field(default=(), converter=_requests)
+    steps: arrays.IntArray = attrs.field(default=(), converter=_steps)
+    network: structure.NetworkFingerprint | None = None
+    requests: tuple[request.RequestFingerprint, ...] = attrs.field(default=(), converter=_requests)
     memory_plan: MemoryPlan | None = None
 
 
@@ -148,7 +139,7 @@ def validate(computation: ComputationTables) -> None:
         )
 
 
-def whole_submatrices(submatrices: IntArray, matrices: IntArray) -> NDArray[np.bool_]:
+def whole_submatrices(submatrices: arrays.IntArray, matrices: arrays.IntArray) -> NDArray[np.bool_]:
     """Returns which submatrices cover a whole matrix: (S,) bool; submatrix 0 does not."""
     size = matrices.take(submatrices[:, 0], axis=0)
     covers: NDArray[np.bool_] = submatrices[:, 2] == size[:, 0]
@@ -161,10 +152,10 @@ def _check_kinds(computation: ComputationTables) -> None:
     """Checks the fields that are no arrays."""
     fields: tuple[tuple[str, type, Sequence[object]], ...] = (
         ("need_model_derivative", bool, (computation.need_model_derivative,)),
-        ("network", NetworkFingerprint, _if_there(computation.network)),
-        ("requests", RequestFingerprint, computation.requests),
+        ("network", structure.NetworkFingerprint, _if_there(computation.network)),
+        ("requests", request.RequestFingerprint, computation.requests),
         ("memory_plan", MemoryPlan, _if_there(computation.memory_plan)),
-        ("precomputed_indexes", PrecomputedIndexes, computation.precomputed_indexes[1:]),
+        ("precomputed_indexes", components.PrecomputedIndexes, computation.precomputed_indexes[1:]),
     )
     for name, kind, values in fields:
         for value in values:
@@ -177,12 +168,12 @@ def _if_there(value: object) -> tuple[object, ...]:
     return () if value is None else (value,)
 
 
-def _check_shape(name: str, array: IntArray, columns: int) -> None:
+def _check_shape(name: str, array: arrays.IntArray, columns: int) -> None:
     if array.ndim != 2 or array.shape[1] != columns:
         raise ComputationError(f"{name} must have the shape (rows, {columns}) (got {array.shape})")
 
 
-def _check_matrices(matrices: IntArray) -> None:
+def _check_matrices(matrices: arrays.IntArray) -> None:
     if not len(matrices) or matrices[0].any():
         raise ComputationError("matrices[0] must be the empty matrix, (0, 0)")
     if len(matrices) > 1 and int(matrices[1:].min()) < 1:
@@ -190,15 +181,15 @@ def _check_matrices(matrices: IntArray) -> None:
         raise ComputationError(f"matrices[{bad}] is empty: {matrices[bad].tolist()}")
 
 
-def _check_submatrices(submatrices: IntArray, matrices: IntArray) -> None:
+def _check_submatrices(submatrices: arrays.IntArray, matrices: arrays.IntArray) -> None:
     if not len(submatrices) or submatrices[0].any():
         raise ComputationError("submatrices[0] must be the empty one, (0, 0, 0, 0, 0)")
     matrix, *ranges = np.ascontiguousarray(submatrices[1:].T)
     valid = (matrix > 0) & (matrix < len(matrices))
-    size = matrices.take(matrix if every(valid) else np.where(valid, matrix, 0), axis=0)
+    size = matrices.take(matrix if arrays.every(valid) else np.where(valid, matrix, 0), axis=0)
     for axis, (offset, count) in enumerate((ranges[:2], ranges[2:])):
         valid &= (offset >= 0) & (count > 0) & (count <= size[:, axis] - offset)
-    if not every(valid):
+    if not arrays.every(valid):
         bad = 1 + int(np.flatnonzero(~valid)[0])
         raise ComputationError(
             f"submatrices[{bad}] = {submatrices[bad].tolist()} (matrix, row_offset, num_rows, "
@@ -220,21 +211,21 @@ def _check_commands(computation: ComputationTables) -> None:
         raise ComputationError(f"commands[{bad}] has the unknown opcode {opcodes[bad]}")
     alpha = table[:, ALPHA_COLUMN]
     finite = (alpha & _EXPONENT) != _EXPONENT
-    if not every(finite):
+    if not arrays.every(finite):
         bad = int(np.argmin(finite))
         raise ComputationError(
             f"commands[{bad}] has the scale {alpha_value(int(alpha[bad]))}, expected a finite one"
         )
     order = opcodes.astype(np.int16).argsort(kind="stable")  # int16 takes a radix sort
     rows = table.take(order, axis=0)
-    begins = run_starts(rows[:, OPCODE_COLUMN]).nonzero()[0]
+    begins = arrays.run_starts(rows[:, OPCODE_COLUMN]).nonzero()[0]
     types = rows[begins, OPCODE_COLUMN]
     limits = _limits(computation)
     valid = np.minimum.reduceat(rows, begins) >= _LEAST[types]
     valid &= np.maximum.reduceat(rows, begins) < limits[_KIND[types]]
     is_whole = whole_submatrices(computation.submatrices, computation.matrices)
     groups = [*itertools.pairwise([*begins.tolist(), len(rows)])]
-    if not every(valid):
+    if not arrays.every(valid):
         group, column = np.argwhere(~valid)[0].tolist()
         begin, end = groups[group]
         raise _out_of_range(rows[begin:end], order[begin:end], column, limits)
@@ -246,7 +237,7 @@ def _check_commands(computation: ComputationTables) -> None:
             else:
                 fits = opcodes.take(values) == NoOperationLabel.OPCODE
                 fault = "is not the position of a NoOperationLabel"
-            if not every(fits):
+            if not arrays.every(fits):
                 bad = int(np.argmin(fits))
                 raise _fault(rows[begin + bad], int(order[begin + bad]), operand, fault)
 
@@ -290,7 +281,7 @@ _LOOKED_AT = {
 
 
 def _out_of_range(
-    rows: IntArray, positions: NDArray[np.intp], column: int, limits: NDArray[np.int64]
+    rows: arrays.IntArray, positions: NDArray[np.intp], column: int, limits: NDArray[np.int64]
 ) -> ComputationError:
     """Returns the error for the first of some commands of a type that has a wrong number."""
     opcode = int(rows[0, OPCODE_COLUMN])
@@ -309,7 +300,7 @@ def _out_of_range(
     return _fault(rows[bad], int(positions[bad]), operand, fault)
 
 
-def _fault(row: IntArray, position: int, operand: Operand, fault: str) -> ComputationError:
+def _fault(row: arrays.IntArray, position: int, operand: Operand, fault: str) -> ComputationError:
     """Returns the error for a command whose operand is not valid."""
     command_type = SCHEMA.types[int(row[OPCODE_COLUMN])]
     assert command_type is not None
@@ -331,8 +322,10 @@ def _check_index_tables(computation: ComputationTables) -> None:
         submatrix, row = np.ascontiguousarray(pairs.T)
         valid = (submatrix >= -1) & (submatrix < len(limits) - 1)
         valid &= (row >= -1) & ((row < 0) == (submatrix < 0))
-        valid &= row < limits.take(submatrix if every(valid) else np.where(valid, submatrix, 0))
-        if not every(valid):
+        valid &= row < limits.take(
+            submatrix if arrays.every(valid) else np.where(valid, submatrix, 0)
+        )
+        if not arrays.every(valid):
             bad = int(np.flatnonzero(~valid)[0])
             raise ComputationError(
                 f"indexes_multi[{number}][{bad}] = {pairs[bad].tolist()} is no row of a submatrix, "
@@ -343,7 +336,7 @@ def _check_index_tables(computation: ComputationTables) -> None:
             raise ComputationError(f"indexes_ranges[{number}] must have the shape (rows, 2)")
         begin, end = ranges[:, 0], ranges[:, 1]
         valid = ((begin >= 0) & (begin <= end)) | ((begin == -1) & (end == -1))
-        if not every(valid):
+        if not arrays.every(valid):
             bad = int(np.flatnonzero(~valid)[0])
             raise ComputationError(
                 f"indexes_ranges[{number}][{bad}] = {ranges[bad].tolist()} is no range, "

@@ -10,11 +10,10 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_computation import commands
+from nnet3_computation import commands, errors
 from nnet3_computation.analysis.accesses import CommandKinds
 from nnet3_computation.analysis.layout import MATRIX
 from nnet3_computation.computation import NnetComputation
-from nnet3_computation.errors import ComputationError
 
 Bytes = npt.NDArray[np.int64]
 """Numbers of bytes, int64."""
@@ -69,7 +68,7 @@ def compressed_bytes(matrix: npt.NDArray[np.integer], compression_type: int) -> 
     """
     rows, cols = matrix.tolist()
     if compression_type not in commands.COMPRESSED_BITS:
-        raise ComputationError(
+        raise errors.ComputationError(
             f"compression_type = {compression_type}, expected one of "
             f"{', '.join(map(str, commands.COMPRESSED_BITS))}"
         )
@@ -103,7 +102,7 @@ def live_bytes(computation: NnetComputation) -> Bytes:
         elif matrix in compressed:
             change[command] = sizes[submatrix] - compressed.pop(matrix)
         else:
-            raise ComputationError(
+            raise errors.ComputationError(
                 f"command c{command}: expected matrix m{matrix} to be compressed, found it is not"
             )
     return np.cumsum(change)
@@ -214,7 +213,7 @@ class _Holder:
     def _release(self, matrix: int, at: int) -> tuple[int, int]:
         held = self.held.pop(matrix, None)
         if held is None:
-            raise ComputationError(
+            raise errors.ComputationError(
                 f"command c{at}: expected matrix m{matrix} to be there, found it has no memory"
             )
         return held

@@ -11,20 +11,17 @@ from collections.abc import Iterator
 
 import attrs
 import numpy as np
-from nnet3_descriptors.indexes import distinct
-from nnet3_descriptors.values import is_integer
+from nnet3_descriptors import indexes, values
 
-from nnet3_computation.computation import MemoryPlan, NnetComputation
-from nnet3_computation.computation.parts import NOWHERE
+from nnet3_computation.computation import MemoryPlan, NnetComputation, parts
 from nnet3_computation.errors import OptionError
-from nnet3_computation.memory.live import Blocks, Bytes, Packing, holdings
-from nnet3_computation.memory.sweep import from_the_peak
+from nnet3_computation.memory import live, sweep
 
 STEPS_PER_BLOCK = 24
 """The most placements for each block in a search with one order of choices."""
 
 
-def search(blocks: Blocks, capacity: int) -> Packing | None:
+def search(blocks: live.Blocks, capacity: int) -> live.Packing | None:
     """Returns a packing into `capacity` bytes; None if none was found.
 
     Blocks are placed from the bottom up, each as low as the blocks below it allow. The next block
@@ -37,7 +34,7 @@ def search(blocks: Blocks, capacity: int) -> Packing | None:
         found = _placed(moments, capacity, order)
         if found is not None:
             offsets = np.array(found, dtype=np.int64)
-            return Packing(offsets, int((offsets + blocks.sizes).max(initial=0)))
+            return live.Packing(offsets, int((offsets + blocks.sizes).max(initial=0)))
     return None
 
 
@@ -52,9 +49,9 @@ class _Moments:
         load: For each moment the bytes that are needed.
     """
 
-    def __init__(self, blocks: Blocks) -> None:
+    def __init__(self, blocks: live.Blocks) -> None:
         # At one command the ends come before the begins.
-        times = distinct(np.concatenate([blocks.begin * 2 + 1, blocks.end * 2]))
+        times = indexes.distinct(np.concatenate([blocks.begin * 2 + 1, blocks.end * 2]))
         is_begin = times % 2 == 1
         moments = times[:-1][is_begin[:-1] & ~is_begin[1:]] // 2
         first = np.searchsorted(moments, blocks.begin).tolist()
@@ -137,12 +134,12 @@ FEW_BLOCKS = 400
 """The search, whose time is not linear in the number of blocks, runs up to this number."""
 
 
-def pack(blocks: Blocks) -> Packing:
+def pack(blocks: live.Blocks) -> live.Packing:
     """Finds an offset for every block such that blocks needed at one time do not overlap."""
     if not len(blocks.sizes):
-        return Packing(blocks.sizes, 0)
+        return live.Packing(blocks.sizes, 0)
     capacity = int(blocks.lower_bound * GOOD_ENOUGH)
-    packing = from_the_peak(blocks)
+    packing = sweep.from_the_peak(blocks)
     if packing.size <= capacity or len(blocks.sizes) > FEW_BLOCKS:
         return packing
     return search(blocks, capacity) or packing
@@ -166,14 +163,14 @@ def plan_memory(computation: NnetComputation, *, alignment: int = 64) -> MemoryP
         OptionError: The alignment is no integer from 1 to 2**30.
         ComputationError: A command frees, swaps or compresses a matrix that is not allocated.
     """
-    if not is_integer(alignment) or not 1 <= alignment <= _MOST_ALIGNMENT:
+    if not values.is_integer(alignment) or not 1 <= alignment <= _MOST_ALIGNMENT:
         raise OptionError(
             f"alignment must be from 1 to {_MOST_ALIGNMENT} bytes, an integer (got {alignment!r})"
         )
     alignment = int(alignment)
-    held = holdings(computation)
+    held = live.holdings(computation)
     sizes = -(-held.bytes // alignment) * alignment
-    blocks = Blocks(sizes=sizes, block=held.block, begin=held.begin, end=held.end)
+    blocks = live.Blocks(sizes=sizes, block=held.block, begin=held.begin, end=held.end)
     packing = pack(blocks)
     return MemoryPlan(
         offsets=_where(held.matrix_block, packing.offsets),
@@ -199,8 +196,8 @@ def with_memory_plan(computation: NnetComputation, *, alignment: int = 64) -> Nn
     return attrs.evolve(computation, memory_plan=plan_memory(computation, alignment=alignment))
 
 
-def _where(block: Bytes, offsets: Bytes) -> Bytes:
-    result = np.full(len(block), NOWHERE, dtype=np.int64)
+def _where(block: live.Bytes, offsets: live.Bytes) -> live.Bytes:
+    result = np.full(len(block), parts.NOWHERE, dtype=np.int64)
     has_block = block >= 0
     result[has_block] = offsets[block[has_block]]
     result.flags.writeable = False

@@ -18,8 +18,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_computation.arrays import IntArray
-from nnet3_computation.commands import COMMAND_TYPES
+from nnet3_computation import arrays, commands
 from nnet3_computation.commands.declaration import Command, OperandKind
 from nnet3_computation.computation import NnetComputation
 
@@ -124,7 +123,7 @@ def parse_progression(text: str) -> tuple[int, int, int]:
     return first, _checked_length((last - first) // step + 1), step
 
 
-def format_numbers(numbers: IntArray) -> str:
+def format_numbers(numbers: arrays.IntArray) -> str:
     """Returns a list of numbers as text."""
     table = numbers.astype(np.int64)[:, None]
     return ", ".join(
@@ -133,7 +132,7 @@ def format_numbers(numbers: IntArray) -> str:
     )
 
 
-def parse_numbers(text: str) -> IntArray:
+def parse_numbers(text: str) -> arrays.IntArray:
     """Returns the inverse of `format_numbers`: (numbers,) int32.
 
     Raises:
@@ -195,7 +194,7 @@ class SubmatrixNames:
     numbers: Mapping[str, int]
 
     @classmethod
-    def of(cls, submatrices: IntArray, matrices: IntArray) -> SubmatrixNames:
+    def of(cls, submatrices: arrays.IntArray, matrices: arrays.IntArray) -> SubmatrixNames:
         """Returns the texts of the submatrices of a computation."""
         numbers: dict[str, int] = {}
         texts = [ABSENT]
@@ -331,7 +330,7 @@ def _look_up(numbers: Mapping[str, int], text: str, what: str) -> int:
 @cache
 def _command_patterns() -> tuple[tuple[type[Command], re.Pattern[str]], ...]:
     """Returns the pattern of the text of each command."""
-    return tuple((command_type, _pattern(command_type)) for command_type in COMMAND_TYPES)
+    return tuple((command_type, _pattern(command_type)) for command_type in commands.COMMAND_TYPES)
 
 
 def _pattern(command_type: type[Command]) -> re.Pattern[str]:

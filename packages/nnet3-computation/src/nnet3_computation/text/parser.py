@@ -7,18 +7,14 @@ from collections.abc import Callable
 
 import attrs
 import numpy as np
-from nnet3_descriptors import Nnet
+from nnet3_descriptors import Nnet, serialization
 from nnet3_descriptors.components import PrecomputedIndexes
 from nnet3_descriptors.indexes import NO_TIME
-from nnet3_descriptors.serialization import from_json
 from nnet3_descriptors.structure import DIGEST_BYTES, NetworkFingerprint
 
-from nnet3_computation.arrays import IntArray
-from nnet3_computation.commands import command_table
-from nnet3_computation.commands.declaration import Command
-from nnet3_computation.computation import MemoryPlan, NnetComputation
-from nnet3_computation.computation.parts import NO_DEBUG_INFO, MatrixDebugInfo
-from nnet3_computation.errors import ComputationSyntaxError
+from nnet3_computation import arrays, errors
+from nnet3_computation.commands import command_table, declaration
+from nnet3_computation.computation import MemoryPlan, NnetComputation, parts
 from nnet3_computation.request import RequestFingerprint
 from nnet3_computation.text.operands import (
     ITEM,
@@ -47,7 +43,7 @@ def parse_computation(text: str, nnet: Nnet | None = None) -> NnetComputation:
         ComputationSyntaxError: A line can't be understood; the message shows it.
         ComputationError: The parts contradict each other.
     """
-    ComputationSyntaxError.check_text(text)
+    errors.ComputationSyntaxError.check_text(text)
     reader = _Reader()
     position = 0
     for line in text.splitlines(keepends=True):
@@ -57,12 +53,12 @@ def parse_computation(text: str, nnet: Nnet | None = None) -> NnetComputation:
             try:
                 reader.read_line(content)
             except ValueError as error:
-                raise ComputationSyntaxError(
+                raise errors.ComputationSyntaxError(
                     str(error), text, (begin, begin + len(content))
                 ) from error
         position += len(line)
     if not reader.begun:
-        raise ComputationSyntaxError(f"expected '{FIRST_LINE}'", text, (0, len(text)))
+        raise errors.ComputationSyntaxError(f"expected '{FIRST_LINE}'", text, (0, len(text)))
     if nnet is not None:
         _check_names(reader, nnet, text)
     return reader.computation()
@@ -80,7 +76,7 @@ def _check_names(reader: _Reader, nnet: Nnet, text: str) -> None:
                 line = f"{what} {name} = {number}"
                 begin = text.find(line)
                 found = f"is '{names[number]}'" if number < len(names) else "does not exist"
-                raise ComputationSyntaxError(
+                raise errors.ComputationSyntaxError(
                     f"{what} {number} of the network {found}, not '{name}'",
                     text,
                     (begin, begin + len(line)),
@@ -112,12 +108,12 @@ class _Reader:
     nodes: dict[str, int] = attrs.Factory(dict)
     components: dict[str, int] = attrs.Factory(dict)
     matrices: list[tuple[int, int]] = attrs.Factory(lambda: [(0, 0)])
-    infos: list[MatrixDebugInfo] = attrs.Factory(lambda: [NO_DEBUG_INFO])
+    infos: list[parts.MatrixDebugInfo] = attrs.Factory(lambda: [parts.NO_DEBUG_INFO])
     submatrices: list[list[int]] = attrs.Factory(lambda: [[0] * 5])
-    lists: dict[str, list[IntArray]] = attrs.Factory(lambda: {"i": [], "j": [], "r": []})
+    lists: dict[str, list[arrays.IntArray]] = attrs.Factory(lambda: {"i": [], "j": [], "r": []})
     precomputed: list[PrecomputedIndexes | None] = attrs.Factory(lambda: [None])
     steps: list[tuple[int, int]] = attrs.Factory(list)
-    commands: list[Command] = attrs.Factory(list)
+    commands: list[declaration.Command] = attrs.Factory(list)
     digests: dict[str, bytearray] = attrs.Factory(dict)
     requests: list[RequestFingerprint] = attrs.Factory(list)
     memory_plan: MemoryPlan | None = None
@@ -179,7 +175,7 @@ class _Reader:
         elif "precomputed" in found:
             number = int(found["precomputed"])
             _expect_number("p", number, len(self.precomputed))
-            self.precomputed.append(from_json(found["json"], PrecomputedIndexes))
+            self.precomputed.append(serialization.from_json(found["json"], PrecomputedIndexes))
         elif "steps" in found:
             for item in _items(found["steps"]):
                 step = re.fullmatch(r"(\S+) (\d+)", item)
@@ -196,9 +192,9 @@ class _Reader:
                     raise ValueError(f"expected {DIGEST_BYTES} bytes in hexadecimal, got '{text}'")
                 digests += bytes.fromhex(text)
         elif "request" in found:
-            self.requests.append(from_json(found["request"], RequestFingerprint))
+            self.requests.append(serialization.from_json(found["request"], RequestFingerprint))
         elif "memory_plan" in found:
-            self.memory_plan = from_json(found["memory_plan"], MemoryPlan)
+            self.memory_plan = serialization.from_json(found["memory_plan"], MemoryPlan)
         else:
             raise ValueError(f"'{line}' can only be the first line")
 
@@ -257,24 +253,24 @@ class _Reader:
             row += [first, last - first + 1]
         return row
 
-    def _debug_info(self, text: str) -> MatrixDebugInfo:
+    def _debug_info(self, text: str) -> parts.MatrixDebugInfo:
         match = re.fullmatch(
             r"(value|deriv)(?: of sequences (.+) in blocks of (\d+))?(?: of (.*))?", text
         )
         if match is None:
             if text:
                 raise ValueError(f"expected what the matrix holds, got '{text}'")
-            return NO_DEBUG_INFO
+            return parts.NO_DEBUG_INFO
         if match[4] is None:
-            return MatrixDebugInfo(is_deriv=match[1] == "deriv", pattern=())
-        return MatrixDebugInfo(
+            return parts.MatrixDebugInfo(is_deriv=match[1] == "deriv", pattern=())
+        return parts.MatrixDebugInfo(
             is_deriv=match[1] == "deriv",
             pattern=np.concatenate([self._cindexes(item) for item in match[4].split("; ")]),
             sequences=parse_numbers(match[2] or ""),
             block=parse_number(match[3] or "1"),
         )
 
-    def _cindexes(self, text: str) -> IntArray:
+    def _cindexes(self, text: str) -> arrays.IntArray:
         name, colon, indexes = text.partition(": ")
         if not colon:
             raise ValueError(f"expected a node and its indexes, got '{text}'")
@@ -283,14 +279,14 @@ class _Reader:
 
     def _add_list(self, kind: str, number: int, text: str) -> None:
         _expect_number(kind, number, len(self.lists[kind]))
-        parse: dict[str, Callable[[str], IntArray]] = {
+        parse: dict[str, Callable[[str], arrays.IntArray]] = {
             "i": parse_numbers,
             "j": self._multi,
             "r": _ranges,
         }
         self.lists[kind].append(parse[kind](text))
 
-    def _multi(self, text: str) -> IntArray:
+    def _multi(self, text: str) -> arrays.IntArray:
         pairs = [np.zeros((0, 2), np.int32)]
         for item in _items(text):
             match = re.fullmatch(rf"({SUBMATRIX})\[(.*)\]|-(?:x(\d+))?", item)
@@ -322,7 +318,7 @@ def _items(text: str) -> list[str]:
     return [item for item in items if item]
 
 
-def _indexes(text: str) -> IntArray:
+def _indexes(text: str) -> arrays.IntArray:
     """Returns the (rows, 3) indexes of a text such as (0,-2:7), (1,pad)."""
     rows = [np.zeros((0, 3), np.int64)]
     item_pattern = re.compile(rf"\({ITEM}(?:,{ITEM}){{1,2}}\)")
@@ -343,7 +339,7 @@ def _indexes(text: str) -> IntArray:
 _RANGES = re.compile(r"(?:-|(\d+)\.\.(\d+))(?: \+ (-?\d+) x (\d+))?")
 
 
-def _ranges(text: str) -> IntArray:
+def _ranges(text: str) -> arrays.IntArray:
     """Returns the (rows, 2) ranges of a text such as 0..5, -, 0..2 + 2 x 10."""
     ranges = [np.zeros((0, 2), np.int64)]
     for item in _items(text):

@@ -6,16 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
-from nnet3_descriptors import Nnet
+from nnet3_descriptors import Nnet, serialization
 from nnet3_descriptors.indexes import NO_TIME
-from nnet3_descriptors.serialization import to_json
 
-from nnet3_computation.arrays import IntArray, run_starts
-from nnet3_computation.commands import SCHEMA
+from nnet3_computation import arrays, commands, errors
 from nnet3_computation.commands.declaration import OPCODE_COLUMN, Command, OperandKind
-from nnet3_computation.computation import NnetComputation
-from nnet3_computation.computation.parts import MatrixDebugInfo
-from nnet3_computation.errors import ComputationError, of_another_network
+from nnet3_computation.computation import NnetComputation, parts
 from nnet3_computation.text.operands import (
     ABSENT,
     OperandText,
@@ -53,7 +49,7 @@ def operand_text(computation: NnetComputation, nnet: Nnet | None) -> OperandText
     """
     nodes = _operands(computation, OperandKind.NODE) | {*computation.steps[:, 0].tolist()}
     for info in computation.matrix_debug_info:
-        nodes.update(info.pattern[run_starts(info.pattern[:, 0]), 0].tolist())
+        nodes.update(info.pattern[arrays.run_starts(info.pattern[:, 0]), 0].tolist())
     components = _operands(computation, OperandKind.COMPONENT)
     return OperandText(
         submatrices=SubmatrixNames.of(computation.submatrices, computation.matrices),
@@ -71,7 +67,7 @@ def command_lines(computation: NnetComputation, nnet: Nnet, positions: Iterable[
     """Returns the commands at some positions, a line each, as `format_computation` prints them."""
     try:
         names = operand_text(computation, nnet)
-    except ComputationError:  # it names a node or component that the network lacks
+    except errors.ComputationError:  # it names a node or component that the network lacks
         names = operand_text(computation, None)
     return [command_line(at, computation.commands[at], names) for at in positions]
 
@@ -123,7 +119,7 @@ def _lines(computation: NnetComputation, nnet: Nnet | None) -> Iterator[str]:
         yield f"r{number} = {_ranges_text(ranges)}"
     for number, precomputed in enumerate(computation.precomputed_indexes):
         if precomputed is not None:
-            yield f"p{number} = {to_json(precomputed)}"
+            yield f"p{number} = {serialization.to_json(precomputed)}"
     steps = [f"{names.nodes[node]} {rows}" for node, rows in computation.steps.tolist()]
     yield from _wrapped("steps", steps)
     for number, command in enumerate(computation.commands):
@@ -134,15 +130,15 @@ def _lines(computation: NnetComputation, nnet: Nnet | None) -> Iterator[str]:
             texts = (digest.tobytes().hex() for digest in digests)
             yield from _wrapped(f"fingerprint of {what}", texts)
     for request in computation.requests:
-        yield f"request: {to_json(request)}"
+        yield f"request: {serialization.to_json(request)}"
     if computation.memory_plan is not None:
-        yield f"memory plan: {to_json(computation.memory_plan)}"
+        yield f"memory plan: {serialization.to_json(computation.memory_plan)}"
 
 
 def _names(what: str, used: set[int], names: Sequence[str] | None) -> dict[int, str]:
     """Returns the names of some nodes, or components, by number; made-up ones without a network."""
     if names is not None and used and max(used) >= len(names):
-        raise of_another_network(what, max(used), len(names))
+        raise errors.of_another_network(what, max(used), len(names))
     return {
         number: names[number] if names is not None else f"{what}{number}" for number in sorted(used)
     }
@@ -151,7 +147,7 @@ def _names(what: str, used: set[int], names: Sequence[str] | None) -> dict[int, 
 def _operands(computation: NnetComputation, kind: OperandKind) -> set[int]:
     """Returns all values of operands of a kind."""
     table = computation.command_table
-    values = table[SCHEMA.kind[table[:, OPCODE_COLUMN]] == kind]
+    values = table[commands.SCHEMA.kind[table[:, OPCODE_COLUMN]] == kind]
     return set(np.unique(values).tolist())
 
 
@@ -167,7 +163,7 @@ def _wrapped(title: str, items: Iterable[str]) -> Iterator[str]:
         yield line
 
 
-def _debug_text(info: MatrixDebugInfo | None, names: OperandText) -> str:
+def _debug_text(info: parts.MatrixDebugInfo | None, names: OperandText) -> str:
     if info is None or not (info.is_deriv or len(info.pattern)):
         return ""
     text = f", {'deriv' if info.is_deriv else 'value'}"
@@ -182,7 +178,7 @@ def _debug_text(info: MatrixDebugInfo | None, names: OperandText) -> str:
     return f"{text} of {'; '.join(of_nodes)}"
 
 
-def _index_text(indexes: IntArray) -> str:
+def _index_text(indexes: arrays.IntArray) -> str:
     """Returns (rows, 3) indexes as text: (n,t) or (n,t,x), with runs of t, n and x."""
     items = []
     table = indexes.astype(np.int64)
@@ -200,7 +196,7 @@ def _index_text(indexes: IntArray) -> str:
     return ", ".join(items)
 
 
-def _multi_text(pairs: IntArray, submatrices: SubmatrixNames) -> str:
+def _multi_text(pairs: arrays.IntArray, submatrices: SubmatrixNames) -> str:
     """Returns (submatrix, row) pairs: m3(0:9, :)[2:5]; "-" for none."""
     items = []
     for begin, end in _runs_of(pairs[:, 0]):
@@ -212,12 +208,12 @@ def _multi_text(pairs: IntArray, submatrices: SubmatrixNames) -> str:
     return ", ".join(items)
 
 
-def _runs_of(values: IntArray) -> Iterator[tuple[int, int]]:
+def _runs_of(values: arrays.IntArray) -> Iterator[tuple[int, int]]:
     """Returns the runs of equal values, as begin and end."""
-    return pairwise([*np.flatnonzero(run_starts(values)).tolist(), len(values)])
+    return pairwise([*np.flatnonzero(arrays.run_starts(values)).tolist(), len(values)])
 
 
-def _ranges_text(ranges: IntArray) -> str:
+def _ranges_text(ranges: arrays.IntArray) -> str:
     """Returns (begin, end) pairs: 0..5 without the end; progressions as 0..2 + 2 x 10."""
     items = []
     table = ranges.astype(np.int64)

@@ -3,7 +3,7 @@
 A class is made when it is first needed; see `registry`.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nnet3_descriptors.components.declaration.base import (
     Component,
@@ -13,11 +13,8 @@ from nnet3_descriptors.components.declaration.base import (
 )
 from nnet3_descriptors.components.declaration.config_line import ConfigLine
 from nnet3_descriptors.components.declaration.properties import ComponentProperties
-from nnet3_descriptors.components.declaration.registry import (
-    class_named,
-    component_class,
-    component_types,
-)
+from nnet3_descriptors.components.declaration.registry import component_class, component_types
+from nnet3_descriptors.lazy_exports import on_first_use
 
 if TYPE_CHECKING:
     from nnet3_descriptors.components.composite import CompositeComponent
@@ -97,6 +94,8 @@ if TYPE_CHECKING:
         StatisticsPoolingComponent,
         StatisticsPoolingPrecomputedIndexes,
     )
+else:
+    __getattr__, __dir__ = on_first_use(__name__)
 
 __all__ = [
     "AffineComponent",
@@ -161,15 +160,3 @@ __all__ = [
     "component_class",
     "component_types",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """Returns a class whose module has not been imported yet."""
-    if name not in __all__:
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    globals()[name] = value = class_named(name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__

@@ -7,17 +7,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_descriptors.components.declaration import kinds
+from nnet3_descriptors.components.declaration import kaldi_io, kinds, registry
 from nnet3_descriptors.components.declaration.base import Component, UpdatableComponent
 from nnet3_descriptors.components.declaration.config_line import ConfigLine
 from nnet3_descriptors.components.declaration.fields import declare, integer
-from nnet3_descriptors.components.declaration.kaldi_io import read_component, write_component
 from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
-from nnet3_descriptors.components.declaration.registry import (
-    component,
-    component_class,
-    is_component_type,
-)
 
 if TYPE_CHECKING:
     from nnet3_descriptors.files.reader import Reader
@@ -44,16 +38,16 @@ class _Components(kinds.Kind):
     def read(self, reader: Reader) -> tuple[Component, ...]:
         """Reads the number of components, and the components."""
         count = reader.count("components", maximum=_MAX_COMPONENTS, least_bytes=_LEAST_COMPONENT)
-        return tuple(read_component(reader) for _ in range(count))
+        return tuple(kaldi_io.read_component(reader) for _ in range(count))
 
     def write(self, writer: Writer, value: tuple[Component, ...]) -> None:
         """Writes the number and the components."""
         writer.integer(len(value))
         for item in value:
-            write_component(writer, item)
+            kaldi_io.write_component(writer, item)
 
 
-@component
+@registry.component
 class CompositeComponent(UpdatableComponent):
     """Simple components one after the other, computed for some rows at a time to save memory.
 
@@ -180,9 +174,9 @@ def _part(config: ConfigLine, key: str, rng: np.random.Generator) -> Component:
     config.text(key)
     line = ConfigLine.parse(config.source, config.values[key].span)
     type_name = line.text("type")
-    if line.first_word or not is_component_type(type_name):
+    if line.first_word or not registry.is_component_type(type_name):
         raise line.error(f"'{key}' must begin with type= and a component type", "type")
-    cls = component_class(type_name)
+    cls = registry.component_class(type_name)
     part = None if cls is CompositeComponent else cls.from_config(line, rng)
     if part is None or part.properties & Property.RANDOM:
         raise line.error(f"{type_name} must not be part of a CompositeComponent", "type")

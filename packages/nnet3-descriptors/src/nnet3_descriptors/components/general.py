@@ -8,41 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_descriptors.components.declaration import natural_gradient
-from nnet3_descriptors.components.declaration.base import (
-    Component,
-    PrecomputedIndexes,
-    UpdatableComponent,
-)
+from nnet3_descriptors.components.declaration import base, fields, info, initial, natural_gradient
 from nnet3_descriptors.components.declaration.config_line import ConfigLine
-from nnet3_descriptors.components.declaration.fields import (
-    Array,
-    boolean,
-    double,
-    integer,
-    real,
-    vector,
-)
-from nnet3_descriptors.components.declaration.info import item, items, mean_stddev, number
-from nnet3_descriptors.components.declaration.initial import normal
 from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
 from nnet3_descriptors.components.declaration.registry import component
-from nnet3_descriptors.components.index_rules.windows import (
-    NO_ROWS,
-    NoInputRules,
-    RowArray,
-    find_rows,
-    no_such_row,
-    precomputed,
-    row_array,
-    times,
-    wrong_count,
-)
+from nnet3_descriptors.components.index_rules import windows
 from nnet3_descriptors.indexes import IndexArray, N, X
 
 
-@precomputed
-class DistributePrecomputedIndexes(PrecomputedIndexes):
+@windows.precomputed
+class DistributePrecomputedIndexes(base.PrecomputedIndexes):
     """For each row of the output, the block of columns of the input that it copies.
 
     Attributes:
@@ -50,17 +25,17 @@ class DistributePrecomputedIndexes(PrecomputedIndexes):
             row r is r * blocks in a row + b.
     """
 
-    source_blocks: RowArray = row_array()
+    source_blocks: windows.RowArray = windows.row_array()
 
     def misfit(self, component: Any, rows_in: int, rows_out: int, *, backward: bool) -> str | None:
         """Returns a message if the number of output rows, or a block of the input, does not fit."""
-        return wrong_count("output rows", len(self.source_blocks), rows_out) or no_such_row(
-            "block", self.source_blocks, rows_in * component.num_blocks
-        )
+        return windows.wrong_count(
+            "output rows", len(self.source_blocks), rows_out
+        ) or windows.no_such_row("block", self.source_blocks, rows_in * component.num_blocks)
 
 
 @component
-class DistributeComponent(Component):
+class DistributeComponent(base.Component):
     """y at (n, t, x) = block x mod k of the columns of the input at (n, t, floor(x / k)).
 
     Attributes:
@@ -70,8 +45,8 @@ class DistributeComponent(Component):
 
     INDEXES = DistributePrecomputedIndexes
 
-    input_dim: int = integer(minimum=1)
-    output_dim: int = integer(minimum=1)
+    input_dim: int = fields.integer(minimum=1)
+    output_dim: int = fields.integer(minimum=1)
 
     def check(self) -> None:
         """Raises NetworkError if the columns cannot be divided into blocks."""
@@ -95,24 +70,24 @@ class DistributeComponent(Component):
     ) -> DistributePrecomputedIndexes:
         """Returns the block that each row of the output copies."""
         _, needed = self.input_dependencies(output_indexes)
-        rows = find_rows(input_indexes, needed)
+        rows = windows.find_rows(input_indexes, needed)
         blocks = output_indexes[:, X] % self.num_blocks
         return DistributePrecomputedIndexes(source_blocks=rows * self.num_blocks + blocks)
 
 
-@precomputed
-class BackpropTruncationPrecomputedIndexes(PrecomputedIndexes):
+@windows.precomputed
+class BackpropTruncationPrecomputedIndexes(base.PrecomputedIndexes):
     """The rows whose derivatives may be set to zero.
 
     Attributes:
         boundary_rows: (boundaries,), rows whose recurrence crosses a multiple of zeroing_interval.
     """
 
-    boundary_rows: RowArray = row_array()
+    boundary_rows: windows.RowArray = windows.row_array()
 
     def misfit(self, component: Any, rows_in: int, rows_out: int, *, backward: bool) -> str | None:
         """Returns a message if the number of rows, or a row, does not fit."""
-        return wrong_count("input rows", rows_out, rows_in) or no_such_row(
+        return windows.wrong_count("input rows", rows_out, rows_in) or windows.no_such_row(
             "row", self.boundary_rows, rows_out
         )
 
@@ -124,17 +99,17 @@ def _truncation_items(component: Any) -> str:
     zeroed = c.num_zeroed / boundaries if boundaries > 0 else 0.0
     whole = int(boundaries) if np.isfinite(boundaries) else boundaries
     return (
-        f", count={number(c.count, 3)}"
-        + items(c, ("recurrence_interval", "clipping_threshold"))
-        + item("clipped-proportion", clipped)
-        + items(c, ("zeroing_threshold", "zeroing_interval"))
-        + item("zeroed-proportion", zeroed)
-        + item("count-zeroing-boundaries", whole)
+        f", count={info.number(c.count, 3)}"
+        + info.items(c, ("recurrence_interval", "clipping_threshold"))
+        + info.item("clipped-proportion", clipped)
+        + info.items(c, ("zeroing_threshold", "zeroing_interval"))
+        + info.item("zeroed-proportion", zeroed)
+        + info.item("count-zeroing-boundaries", whole)
     )
 
 
 @component
-class BackpropTruncationComponent(Component):
+class BackpropTruncationComponent(base.Component):
     """y = scale x; derivatives that have grown too large are cut on their way back in time.
 
     A row of the derivative whose norm exceeds clipping_threshold is scaled down to it. A row whose
@@ -158,16 +133,16 @@ class BackpropTruncationComponent(Component):
     INDEXES = BackpropTruncationPrecomputedIndexes
     INFO = ("dim", "scale", _truncation_items)
 
-    dim: int = integer(minimum=1)
-    scale: float = real(default=1.0, absent=1.0)
-    clipping_threshold: float = real(default=30.0, minimum=0.0)
-    zeroing_threshold: float = real(default=15.0, minimum=0.0)
-    zeroing_interval: int = integer(default=20, minimum=1)
-    recurrence_interval: int = integer(default=1, minimum=1)
-    num_clipped: float = double(default=0.0, token="<NumElementsClipped>", config=None)
-    num_zeroed: float = double(default=0.0, token="<NumElementsZeroed>", config=None)
-    count: float = double(default=0.0, token="<NumElementsProcessed>", config=None)
-    count_zeroing_boundaries: float = double(
+    dim: int = fields.integer(minimum=1)
+    scale: float = fields.real(default=1.0, absent=1.0)
+    clipping_threshold: float = fields.real(default=30.0, minimum=0.0)
+    zeroing_threshold: float = fields.real(default=15.0, minimum=0.0)
+    zeroing_interval: int = fields.integer(default=20, minimum=1)
+    recurrence_interval: int = fields.integer(default=1, minimum=1)
+    num_clipped: float = fields.double(default=0.0, token="<NumElementsClipped>", config=None)
+    num_zeroed: float = fields.double(default=0.0, token="<NumElementsZeroed>", config=None)
+    count: float = fields.double(default=0.0, token="<NumElementsProcessed>", config=None)
+    count_zeroing_boundaries: float = fields.double(
         default=0.0, token="<NumZeroingBoundaries>", config=None
     )
 
@@ -183,9 +158,9 @@ class BackpropTruncationComponent(Component):
     ) -> BackpropTruncationPrecomputedIndexes:
         """Returns the rows at boundaries; only the backward computation looks at them."""
         if not need_backprop:
-            return BackpropTruncationPrecomputedIndexes(boundary_rows=NO_ROWS)
+            return BackpropTruncationPrecomputedIndexes(boundary_rows=windows.NO_ROWS)
         # The number of the sequence shifts its boundaries, so that not all lie at its beginning.
-        time = times(output_indexes) - output_indexes[:, N]
+        time = windows.times(output_indexes) - output_indexes[:, N]
         interval = self.zeroing_interval
         crosses = time // interval != (time - self.recurrence_interval) // interval
         return BackpropTruncationPrecomputedIndexes(
@@ -194,11 +169,11 @@ class BackpropTruncationComponent(Component):
 
 
 def _constant_items(component: Any) -> str:
-    return f", {component.type}" + items(component, ("output_dim",))
+    return f", {component.type}" + info.items(component, ("output_dim",))
 
 
 @component
-class ConstantComponent(NoInputRules, UpdatableComponent):
+class ConstantComponent(windows.NoInputRules, base.UpdatableComponent):
     """y = output, in each row; there is no input.
 
     Attributes:
@@ -207,15 +182,15 @@ class ConstantComponent(NoInputRules, UpdatableComponent):
     """
 
     INFO = (
-        *UpdatableComponent.COMMON_INFO,
+        *base.UpdatableComponent.COMMON_INFO,
         _constant_items,
         "is_updatable",
         "use_natural_gradient",
         "output",
     )
 
-    output: Array = vector(parameter=True, show=mean_stddev)
-    is_updatable: bool = boolean(default=True)
+    output: fields.Array = fields.vector(parameter=True, show=info.mean_stddev)
+    is_updatable: bool = fields.boolean(default=True)
     use_natural_gradient: bool = natural_gradient.use_natural_gradient()
 
     @property
@@ -239,4 +214,4 @@ class ConstantComponent(NoInputRules, UpdatableComponent):
         dim = config.integer("output-dim", minimum=1)
         mean = config.real("output-mean", 0.0)
         stddev = config.real("output-stddev", 0.0, minimum=0.0)
-        return {"output": normal(rng, dim, stddev, mean)}
+        return {"output": initial.normal(rng, dim, stddev, mean)}

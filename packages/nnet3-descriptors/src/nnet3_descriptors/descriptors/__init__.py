@@ -4,42 +4,19 @@ The text follows the grammar of `grammar`, is brought to normal form by `normali
 form is Descriptor > SumDescriptor > ForwardingDescriptor.
 """
 
-from nnet3_descriptors.descriptors.base import (
-    CindexSet,
-    Const,
-    ForwardingDescriptor,
-    SumDescriptor,
-)
-from nnet3_descriptors.descriptors.descriptor import Descriptor
-from nnet3_descriptors.descriptors.forms import (
-    Failover,
-    IfDefined,
-    Node,
-    Offset,
-    ReplaceIndex,
-    Round,
-    Scale,
-    Sum,
-    Switch,
-    leaves_of,
-)
-from nnet3_descriptors.descriptors.normalize import parse_descriptor
-
-__all__ = [
-    "CindexSet",
-    "Const",
-    "Descriptor",
-    "Failover",
-    "ForwardingDescriptor",
-    "IfDefined",
-    "Node",
-    "Offset",
-    "ReplaceIndex",
-    "Round",
-    "Scale",
-    "Sum",
-    "SumDescriptor",
-    "Switch",
-    "leaves_of",
-    "parse_descriptor",
-]
+from nnet3_descriptors.descriptors.base import CindexSet as CindexSet
+from nnet3_descriptors.descriptors.base import Const as Const
+from nnet3_descriptors.descriptors.base import ForwardingDescriptor as ForwardingDescriptor
+from nnet3_descriptors.descriptors.base import SumDescriptor as SumDescriptor
+from nnet3_descriptors.descriptors.descriptor import Descriptor as Descriptor
+from nnet3_descriptors.descriptors.forms import Failover as Failover
+from nnet3_descriptors.descriptors.forms import IfDefined as IfDefined
+from nnet3_descriptors.descriptors.forms import Node as Node
+from nnet3_descriptors.descriptors.forms import Offset as Offset
+from nnet3_descriptors.descriptors.forms import ReplaceIndex as ReplaceIndex
+from nnet3_descriptors.descriptors.forms import Round as Round
+from nnet3_descriptors.descriptors.forms import Scale as Scale
+from nnet3_descriptors.descriptors.forms import Sum as Sum
+from nnet3_descriptors.descriptors.forms import Switch as Switch
+from nnet3_descriptors.descriptors.forms import leaves_of as leaves_of
+from nnet3_descriptors.descriptors.normalize import parse_descriptor as parse_descriptor

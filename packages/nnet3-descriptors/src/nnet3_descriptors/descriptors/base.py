@@ -14,10 +14,9 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from nnet3_descriptors import limits, text
 from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.indexes import AnyIndexes, IndexArray, as_rows, require_int32
-from nnet3_descriptors.limits import check_limit
-from nnet3_descriptors.text import format_float
 
 Scales = float | npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]
@@ -57,7 +56,7 @@ def dependencies_of(
 ) -> npt.NDArray[np.int64]:
     """Returns the source of each row for each leaf: (L, N, 4) int64, columns node, n, t, x."""
     what = f"the rows that {len(leaves)} terms of a descriptor read for {len(indexes)} rows"
-    check_limit("reads", len(leaves) * len(indexes), what)
+    limits.check_limit("reads", len(leaves) * len(indexes), what)
     cindexes = np.empty((len(leaves), len(indexes), 4), dtype=np.int64)
     for number, leaf in enumerate(leaves):
         cindexes[number] = leaf.map_unbounded(indexes, node_index)
@@ -364,7 +363,7 @@ class Const(SumDescriptor):
             raise NetworkError(f"the dimension of Const() must be positive (got {num_columns})")
 
     def __str__(self) -> str:
-        return f"Const({format_float(self.value)}, {self.num_columns})"
+        return f"Const({text.format_float(self.value)}, {self.num_columns})"
 
     @property
     def operands(self) -> tuple[SumDescriptor, ...]:

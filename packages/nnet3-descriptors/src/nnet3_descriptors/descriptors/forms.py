@@ -16,6 +16,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from nnet3_descriptors import errors, text
 from nnet3_descriptors.descriptors.base import (
     BoolArray,
     ForwardingDescriptor,
@@ -26,9 +27,7 @@ from nnet3_descriptors.descriptors.base import (
     finite_single,
 )
 from nnet3_descriptors.descriptors.descriptor import Descriptor
-from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.indexes import AnyIndexes, T, X, check_int32, moved_indexes
-from nnet3_descriptors.text import format_float
 
 
 @attrs.frozen
@@ -108,12 +107,12 @@ class Scale(_OneSource):
     source: Node
 
     def __str__(self) -> str:
-        return f"Scale({format_float(self.factor)}, {self.source})"
+        return f"Scale({text.format_float(self.factor)}, {self.source})"
 
     def with_sources(self, sources: tuple[ForwardingDescriptor, ...]) -> Scale:
         (source,) = sources
         if not isinstance(source, Node):
-            raise NetworkError(f"the source of Scale() must be a node (got {source})")
+            raise errors.NetworkError(f"the source of Scale() must be a node (got {source})")
         return Scale(self.factor, source)
 
     def scale(self, indexes: AnyIndexes) -> Scales:
@@ -158,7 +157,7 @@ class Switch(ForwardingDescriptor):
     @sources.validator
     def _check_sources(self, _: object, sources: tuple[ForwardingDescriptor, ...]) -> None:
         if not sources:
-            raise NetworkError("Switch() must have at least one source")
+            raise errors.NetworkError("Switch() must have at least one source")
 
     def __str__(self) -> str:
         return f"Switch({', '.join(map(str, self.sources))})"
@@ -206,7 +205,7 @@ class Round(_OneSource):
     @t_modulus.validator
     def _check_t_modulus(self, _: object, t_modulus: int) -> None:
         if t_modulus < 1:
-            raise NetworkError(f"the modulus of Round() must be positive (got {t_modulus})")
+            raise errors.NetworkError(f"the modulus of Round() must be positive (got {t_modulus})")
 
     def __str__(self) -> str:
         return f"Round({self.source}, {self.t_modulus})"
@@ -235,7 +234,7 @@ class ReplaceIndex(_OneSource):
     @variable.validator
     def _check_variable(self, _: object, variable: str) -> None:
         if variable not in ("t", "x"):
-            raise NetworkError(f"ReplaceIndex() can replace t or x (got {variable!r})")
+            raise errors.NetworkError(f"ReplaceIndex() can replace t or x (got {variable!r})")
 
     def __str__(self) -> str:
         return f"ReplaceIndex({self.source}, {self.variable}, {self.value})"
@@ -268,7 +267,7 @@ class _Choice(SumDescriptor):
     def dim(self, node_dim: NodeDim) -> int:
         first, second = self.first.dim(node_dim), self.second.dim(node_dim)
         if first != second:
-            raise NetworkError(
+            raise errors.NetworkError(
                 f"the terms of {self} must have the same dimension (got {first} and {second})"
             )
         return first

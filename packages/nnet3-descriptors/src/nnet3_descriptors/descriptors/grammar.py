@@ -24,9 +24,7 @@ from typing import Final, NamedTuple
 
 import attrs
 
-from nnet3_descriptors.errors import DescriptorSyntaxError
-from nnet3_descriptors.indexes import INT32_MAX, INT32_MIN
-from nnet3_descriptors.similar_names import hint
+from nnet3_descriptors import errors, indexes, similar_names
 from nnet3_descriptors.text import is_valid_name
 
 _TOKEN: Final = re.compile(r"[(),]|[^\s(),]+")
@@ -91,9 +89,9 @@ class Tokenizer:
             raise self.error(f"expected {expected}, got {self.next.describe()}", self.next.span)
         return self.advance()
 
-    def error(self, message: str, span: tuple[int, int]) -> DescriptorSyntaxError:
+    def error(self, message: str, span: tuple[int, int]) -> errors.DescriptorSyntaxError:
         """Returns an error that points at a part of the source."""
-        return DescriptorSyntaxError(message, self.source, span)
+        return errors.DescriptorSyntaxError(message, self.source, span)
 
 
 MAX_NESTING: Final = 200
@@ -182,7 +180,7 @@ def parse_expression(source: str, span: tuple[int, int] | None = None) -> Expres
     start, end = span if span is not None else (0, len(source))
     if end - start > MAX_LENGTH:
         message = f"descriptors may have at most {MAX_LENGTH} characters (got {end - start})"
-        raise DescriptorSyntaxError(message, source, (start, end))
+        raise errors.DescriptorSyntaxError(message, source, (start, end))
     tokens = Tokenizer(source, (start, end))
     expression = _parse_descriptor(tokens, depth=1)
     tokens.expect(END, expected="the end of the descriptor")
@@ -200,7 +198,7 @@ def _parse_descriptor(tokens: Tokenizer, depth: int) -> Expression:
     if form is None:
         raise tokens.error(
             f"{name.describe()} is no form of descriptor; the forms are {', '.join(FORMS)}"
-            + hint(name.text, FORMS)
+            + similar_names.hint(name.text, FORMS)
             if is_valid_name(name.text)
             else f"expected a descriptor, got {name.describe()}",
             name.span,
@@ -271,8 +269,8 @@ def _value_of(text: str, argument: Argument) -> int | float | str | None:
         case Argument.NUMBER:
             return float(text) if _NUMBER.fullmatch(text) else None
         case _:
-            if not _INTEGER.fullmatch(text) or len(text) > len(str(INT32_MIN)):
+            if not _INTEGER.fullmatch(text) or len(text) > len(str(indexes.INT32_MIN)):
                 return None
             value = int(text)
-            least = 1 if argument is Argument.POSITIVE else INT32_MIN
-            return value if least <= value <= INT32_MAX else None
+            least = 1 if argument is Argument.POSITIVE else indexes.INT32_MIN
+            return value if least <= value <= indexes.INT32_MAX else None

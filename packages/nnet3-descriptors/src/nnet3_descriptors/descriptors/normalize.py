@@ -20,19 +20,8 @@ from typing import Final
 
 import numpy as np
 
+from nnet3_descriptors.descriptors import descriptor, forms
 from nnet3_descriptors.descriptors.base import Const, ForwardingDescriptor, SumDescriptor, to_single
-from nnet3_descriptors.descriptors.descriptor import Descriptor
-from nnet3_descriptors.descriptors.forms import (
-    Failover,
-    IfDefined,
-    Node,
-    Offset,
-    ReplaceIndex,
-    Round,
-    Scale,
-    Sum,
-    Switch,
-)
 from nnet3_descriptors.descriptors.grammar import MAX_NESTING, Expression, parse_expression
 from nnet3_descriptors.errors import DescriptorSyntaxError, NetworkError
 
@@ -40,7 +29,7 @@ _FREE_LEAVES: Final = 10_000
 """The most leaves on the way to normal form, besides one for each character."""
 
 
-def parse_descriptor(text: str) -> Descriptor:
+def parse_descriptor(text: str) -> descriptor.Descriptor:
     """Parses a descriptor and brings it to normal form.
 
     Args:
@@ -54,7 +43,7 @@ def parse_descriptor(text: str) -> Descriptor:
     return normalize(parse_expression(text), text)
 
 
-def normalize(expression: Expression, source: str) -> Descriptor:
+def normalize(expression: Expression, source: str) -> descriptor.Descriptor:
     """Brings a descriptor to normal form.
 
     Args:
@@ -66,7 +55,7 @@ def normalize(expression: Expression, source: str) -> Descriptor:
     """
     start, end = expression.span
     normalizer = _Normalizer(source, max_leaves=_FREE_LEAVES + end - start)
-    return Descriptor(normalizer.parts(expression, MAX_NESTING))
+    return descriptor.Descriptor(normalizer.parts(expression, MAX_NESTING))
 
 
 class _Normalizer:
@@ -128,7 +117,7 @@ def _leaf(expression: Expression) -> SumDescriptor:
         case "Const", (float(value), int(num_columns)):
             return Const(value, num_columns)
         case _, (str(name),):
-            return Node(name)
+            return forms.Node(name)
     raise AssertionError(expression)
 
 
@@ -138,9 +127,9 @@ def _apply(expression: Expression, terms: Sequence[SumDescriptor]) -> SumDescrip
         case "Sum", ():
             return _sum(terms)
         case "Failover", ():
-            return Failover(*terms)
+            return forms.Failover(*terms)
         case "IfDefined", ():
-            return IfDefined(*terms)
+            return forms.IfDefined(*terms)
         case "Switch", ():
             return _switch(terms)
         case "Scale", (float(factor),):
@@ -150,16 +139,16 @@ def _apply(expression: Expression, terms: Sequence[SumDescriptor]) -> SumDescrip
             assert isinstance(x_offset, int)
             return shifted(terms[0], t_offset, x_offset)
         case "Round", (int(t_modulus),):
-            return terms[0].map_leaves(lambda leaf: Round(leaf, t_modulus))
+            return terms[0].map_leaves(lambda leaf: forms.Round(leaf, t_modulus))
         case "ReplaceIndex", (("t" | "x") as variable, int(value)):
-            return terms[0].map_leaves(lambda leaf: ReplaceIndex(leaf, variable, value))
+            return terms[0].map_leaves(lambda leaf: forms.ReplaceIndex(leaf, variable, value))
     raise AssertionError(expression)
 
 
 def _sum(terms: Sequence[SumDescriptor]) -> SumDescriptor:
     total = terms[-1]
     for term in reversed(terms[:-1]):
-        total = Sum(term, total)
+        total = forms.Sum(term, total)
     return total
 
 
@@ -173,13 +162,13 @@ def shifted(term: SumDescriptor, t_offset: int, x_offset: int = 0) -> SumDescrip
 
 
 def _shifted_leaf(leaf: ForwardingDescriptor, t_offset: int, x_offset: int) -> ForwardingDescriptor:
-    if isinstance(leaf, Offset):
+    if isinstance(leaf, forms.Offset):
         t_offset += leaf.t_offset
         x_offset += leaf.x_offset
         leaf = leaf.source
     if t_offset == 0 and x_offset == 0:
         return leaf
-    return Offset(leaf, t_offset, x_offset)
+    return forms.Offset(leaf, t_offset, x_offset)
 
 
 def scaled(term: SumDescriptor, factor: float) -> SumDescriptor:
@@ -196,9 +185,9 @@ def scaled(term: SumDescriptor, factor: float) -> SumDescriptor:
 
 def _scaled_leaf(leaf: ForwardingDescriptor, factor: float) -> ForwardingDescriptor:
     match leaf:
-        case Node():
-            return leaf if to_single(factor) == 1.0 else Scale(factor, leaf)
-        case Scale():
+        case forms.Node():
+            return leaf if to_single(factor) == 1.0 else forms.Scale(factor, leaf)
+        case forms.Scale():
             return _scaled_leaf(leaf.source, _product(factor, leaf.factor))
     return leaf.with_sources(tuple(_scaled_leaf(source, factor) for source in leaf.sources))
 
@@ -213,7 +202,7 @@ def _switch(terms: Sequence[SumDescriptor]) -> SumDescriptor:
     first = terms[0]
     forwarding = [term for term in terms if isinstance(term, ForwardingDescriptor)]
     if len(forwarding) == len(terms):
-        return Switch(tuple(forwarding))
+        return forms.Switch(tuple(forwarding))
     if isinstance(first, Const) and all(term == first for term in terms):
         return first
     if any(type(term) is not type(first) for term in terms) or not first.operands:

@@ -20,12 +20,11 @@ from itertools import chain, count
 
 import attrs
 
+from nnet3_descriptors import errors, indexes
 from nnet3_descriptors.descriptors import Descriptor, ForwardingDescriptor, SumDescriptor
 from nnet3_descriptors.descriptors.normalize import shifted
 from nnet3_descriptors.editing.combine import CollapseOptions, combine
 from nnet3_descriptors.editing.structure import remove_orphans
-from nnet3_descriptors.errors import NetworkError
-from nnet3_descriptors.indexes import make_indexes
 from nnet3_descriptors.network_structure import (
     INPUT_SUFFIX,
     ComponentInputNode,
@@ -113,8 +112,8 @@ class _Collapser:
         first, second = self._components[first_name], self._components[second_name]
         try:
             combined = combine(first, second, self._options)
-        except NetworkError as error:
-            raise NetworkError(f"component '{first_name}': {error}") from error
+        except errors.NetworkError as error:
+            raise errors.NetworkError(f"component '{first_name}': {error}") from error
         if combined is None or combined is second:
             return None if combined is None else second_name
         name = self._combined_names[names] = self._free_name(f"{first_name}.{second_name}")
@@ -134,7 +133,7 @@ def _only_source(descriptor: Descriptor) -> str | None:
         if not isinstance(part, ForwardingDescriptor):
             return None
         shift = part.shift()
-        if shift is None or part.scale(make_indexes(0, 0)) != 1.0:
+        if shift is None or part.scale(indexes.make_indexes(0, 0)) != 1.0:
             return None
         sources.add(shift[0])
     return sources.pop() if len(sources) == 1 else None

@@ -20,8 +20,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from nnet3_descriptors.components import ConfigLine
-from nnet3_descriptors.config_reader import config_lines
+from nnet3_descriptors import components, config_reader, editing, errors, similar_names
 from nnet3_descriptors.editing.low_rank import apply_svd, reduce_rank
 from nnet3_descriptors.editing.settings import (
     convert_to_fixed_affine,
@@ -29,16 +28,7 @@ from nnet3_descriptors.editing.settings import (
     set_learning_rate,
     set_learning_rate_factor,
 )
-from nnet3_descriptors.editing.structure import (
-    remove_orphan_components,
-    remove_orphan_nodes,
-    remove_orphans,
-    remove_output_nodes,
-    rename_node,
-)
-from nnet3_descriptors.errors import ConfigError, NetworkError
 from nnet3_descriptors.nnet import Nnet
-from nnet3_descriptors.similar_names import hint
 
 _SEMICOLON: Final = re.compile(r"""("[^"\n]*"|'[^'\n]*'|\#[^\n]*)|;""")
 """A semicolon; or, as group 1, quoted text or a comment, where it separates nothing."""
@@ -55,63 +45,63 @@ def apply_edits(nnet: Nnet, text: str) -> Nnet:
     Raises:
         ConfigError: A directive has an error, or cannot be carried out.
     """
-    ConfigError.check_text(text)
+    errors.ConfigError.check_text(text)
     text = _SEMICOLON.sub(lambda match: match[1] or "\n", text)
-    for line in config_lines(text):
+    for line in config_reader.config_lines(text):
         directive = _DIRECTIVES.get(line.first_word)
         if directive is None:
             raise line.error(
                 f"'{line.first_word}' is no edit directive; those are {', '.join(_DIRECTIVES)}"
-                + hint(line.first_word, _DIRECTIVES),
+                + similar_names.hint(line.first_word, _DIRECTIVES),
                 line.first_word,
             )
         try:
             nnet = directive(nnet, line)
-        except NetworkError as error:
+        except errors.NetworkError as error:
             raise line.error(str(error)) from error
         line.finish(line.first_word)
     return nnet
 
 
-def _convert_to_fixed_affine(nnet: Nnet, line: ConfigLine) -> Nnet:
+def _convert_to_fixed_affine(nnet: Nnet, line: components.ConfigLine) -> Nnet:
     return convert_to_fixed_affine(nnet, line.text("name", "*"))
 
 
-def _remove_orphan_nodes(nnet: Nnet, line: ConfigLine) -> Nnet:
+def _remove_orphan_nodes(nnet: Nnet, line: components.ConfigLine) -> Nnet:
     inputs_too = line.boolean("remove-orphan-inputs", False)
-    return remove_orphan_nodes(nnet, remove_orphan_inputs=inputs_too)
+    return editing.structure.remove_orphan_nodes(nnet, remove_orphan_inputs=inputs_too)
 
 
-def _remove_orphan_components(nnet: Nnet, line: ConfigLine) -> Nnet:
-    return remove_orphan_components(nnet)
+def _remove_orphan_components(nnet: Nnet, line: components.ConfigLine) -> Nnet:
+    return editing.structure.remove_orphan_components(nnet)
 
 
-def _remove_orphans(nnet: Nnet, line: ConfigLine) -> Nnet:
+def _remove_orphans(nnet: Nnet, line: components.ConfigLine) -> Nnet:
     inputs_too = line.boolean("remove-orphan-inputs", False)
-    return remove_orphans(nnet, remove_orphan_inputs=inputs_too)
+    return editing.structure.remove_orphans(nnet, remove_orphan_inputs=inputs_too)
 
 
-def _set_learning_rate(nnet: Nnet, line: ConfigLine) -> Nnet:
+def _set_learning_rate(nnet: Nnet, line: components.ConfigLine) -> Nnet:
     return set_learning_rate(nnet, line.real("learning-rate"), line.text("name", "*"))
 
 
-def _set_learning_rate_factor(nnet: Nnet, line: ConfigLine) -> Nnet:
+def _set_learning_rate_factor(nnet: Nnet, line: components.ConfigLine) -> Nnet:
     return set_learning_rate_factor(nnet, line.real("learning-rate-factor"), line.text("name", "*"))
 
 
-def _rename_node(nnet: Nnet, line: ConfigLine) -> Nnet:
-    return rename_node(nnet, line.text("old-name"), line.text("new-name"))
+def _rename_node(nnet: Nnet, line: components.ConfigLine) -> Nnet:
+    return editing.structure.rename_node(nnet, line.text("old-name"), line.text("new-name"))
 
 
-def _remove_output_nodes(nnet: Nnet, line: ConfigLine) -> Nnet:
-    return remove_output_nodes(nnet, line.text("name"))
+def _remove_output_nodes(nnet: Nnet, line: components.ConfigLine) -> Nnet:
+    return editing.structure.remove_output_nodes(nnet, line.text("name"))
 
 
-def _set_dropout_proportion(nnet: Nnet, line: ConfigLine) -> Nnet:
+def _set_dropout_proportion(nnet: Nnet, line: components.ConfigLine) -> Nnet:
     return set_dropout_proportion(nnet, line.real("proportion"), line.text("name", "*"))
 
 
-def _apply_svd(nnet: Nnet, line: ConfigLine) -> Nnet:
+def _apply_svd(nnet: Nnet, line: components.ConfigLine) -> Nnet:
     return apply_svd(
         nnet,
         line.text("name"),
@@ -121,11 +111,11 @@ def _apply_svd(nnet: Nnet, line: ConfigLine) -> Nnet:
     )
 
 
-def _reduce_rank(nnet: Nnet, line: ConfigLine) -> Nnet:
+def _reduce_rank(nnet: Nnet, line: components.ConfigLine) -> Nnet:
     return reduce_rank(nnet, line.text("name"), line.integer("rank"))
 
 
-_DIRECTIVES: Final[Mapping[str, Callable[[Nnet, ConfigLine], Nnet]]] = {
+_DIRECTIVES: Final[Mapping[str, Callable[[Nnet, components.ConfigLine], Nnet]]] = {
     "convert-to-fixed-affine": _convert_to_fixed_affine,
     "remove-orphan-nodes": _remove_orphan_nodes,
     "remove-orphan-components": _remove_orphan_components,

@@ -1,8 +1,6 @@
 """The network passes for inference, in their order."""
 
-from nnet3_descriptors.editing.collapse import collapse_model
-from nnet3_descriptors.editing.split_affine import split_affine_maps
-from nnet3_descriptors.editing.time_delay import affine_to_tdnn
+from nnet3_descriptors.editing import collapse, split_affine, time_delay
 from nnet3_descriptors.nnet import Nnet
 
 
@@ -18,4 +16,4 @@ def for_inference(nnet: Nnet) -> Nnet:
     Raises:
         NetworkError: A component that is to be folded is not in test mode.
     """
-    return affine_to_tdnn(split_affine_maps(collapse_model(nnet)))
+    return time_delay.affine_to_tdnn(split_affine.split_affine_maps(collapse.collapse_model(nnet)))

@@ -2,25 +2,18 @@
 
 from collections.abc import Iterable, Mapping
 
-from nnet3_descriptors.network_structure import (
-    INPUT_SUFFIX,
-    ComponentInputNode,
-    ComponentNode,
-    DimRangeNode,
-    Node,
-    OutputNode,
-)
+from nnet3_descriptors import network_structure
 from nnet3_descriptors.nnet import Nnet
 
 
-def sources_of(node: Node) -> tuple[str, ...]:
+def sources_of(node: network_structure.Node) -> tuple[str, ...]:
     """Returns the nodes that a node takes its value from."""
     match node:
-        case DimRangeNode():
+        case network_structure.DimRangeNode():
             return (node.source,)
-        case ComponentNode():
-            return (node.name + INPUT_SUFFIX,)
-        case ComponentInputNode() | OutputNode():
+        case network_structure.ComponentNode():
+            return (node.name + network_structure.INPUT_SUFFIX,)
+        case network_structure.ComponentInputNode() | network_structure.OutputNode():
             return node.descriptor.node_names
     return ()
 

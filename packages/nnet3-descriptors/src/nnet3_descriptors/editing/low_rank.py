@@ -15,8 +15,7 @@ from nnet3_descriptors.components import (
 from nnet3_descriptors.components.rowwise.affine import AffineFamily
 from nnet3_descriptors.descriptors import Descriptor
 from nnet3_descriptors.descriptors import Node as NodeReference
-from nnet3_descriptors.editing.selection import named_components
-from nnet3_descriptors.editing.structure import remove_orphans, renamed_references
+from nnet3_descriptors.editing import selection, structure
 from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.network_structure import (
     INPUT_SUFFIX,
@@ -49,7 +48,7 @@ def reduce_rank(nnet: Nnet, pattern: str, rank: int) -> Nnet:
     if not isinstance(rank, int | np.integer) or rank <= 0:
         raise NetworkError(f"'rank' must be positive and an integer (got {rank})")
     changed: dict[str, Component] = {}
-    for name, component in named_components(nnet, pattern):
+    for name, component in selection.named_components(nnet, pattern):
         if not isinstance(component, AffineFamily):
             _LOGGER.warning(
                 "Not reducing rank of component %s as it is not an AffineComponent.", name
@@ -112,7 +111,7 @@ def apply_svd(
     if not np.isfinite(shrinkage_threshold):
         raise NetworkError(f"'shrinkage-threshold' must be finite (got {shrinkage_threshold})")
     pairs: dict[str, tuple[Component, Component]] = {}
-    for name, component in named_components(nnet, pattern):
+    for name, component in selection.named_components(nnet, pattern):
         if not isinstance(component, AffineFamily):
             _LOGGER.warning("Not decomposing component %s as it is not an AffineComponent.", name)
             continue
@@ -218,7 +217,7 @@ def _split(nnet: Nnet, pairs: dict[str, tuple[Component, Component]]) -> Nnet:
     second_names = {name: f"{name}_b" for name in split}
     nodes: list[Node] = []
     for node in nnet.nodes:
-        node = renamed_references(node, second_names)
+        node = structure.renamed_references(node, second_names)
         if isinstance(node, ComponentInputNode) and node.name.removesuffix(INPUT_SUFFIX) in split:
             first_name = node.name.removesuffix(INPUT_SUFFIX) + "_a"
             nodes.append(attrs.evolve(node, name=first_name + INPUT_SUFFIX))
@@ -226,7 +225,7 @@ def _split(nnet: Nnet, pairs: dict[str, tuple[Component, Component]]) -> Nnet:
             nodes.extend(_pair_of_nodes(node))
         else:
             nodes.append(node)
-    return remove_orphans(
+    return structure.remove_orphans(
         Nnet(
             component_names=tuple(components),
             components=tuple(components.values()),

@@ -4,11 +4,10 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
-from nnet3_descriptors.components import Component
-from nnet3_descriptors.errors import NetworkError
+from nnet3_descriptors import components, errors
 from nnet3_descriptors.nnet import Nnet
 
-C = TypeVar("C", bound=Component)
+C = TypeVar("C", bound=components.Component)
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -20,7 +19,7 @@ def matches(name: str, pattern: str) -> bool:
         NetworkError: the pattern is no text.
     """
     if not isinstance(pattern, str):
-        raise NetworkError(f"expected a pattern of names, found {type(pattern).__name__}")
+        raise errors.NetworkError(f"expected a pattern of names, found {type(pattern).__name__}")
     head, *pieces = pattern.split("*")
     if not pieces:
         return name == pattern
@@ -48,7 +47,7 @@ def warn_of_none(count: int, pattern: str, kind: str) -> None:
         _LOGGER.warning("Nothing is changed: no %s has a name like '%s'.", kind, pattern)
 
 
-def named_components(nnet: Nnet, pattern: str) -> Iterator[tuple[str, Component]]:
+def named_components(nnet: Nnet, pattern: str) -> Iterator[tuple[str, components.Component]]:
     """Returns the components whose names match a pattern, with their names."""
     for name, component in zip(nnet.component_names, nnet.components, strict=True):
         if matches(name, pattern):
@@ -56,7 +55,7 @@ def named_components(nnet: Nnet, pattern: str) -> Iterator[tuple[str, Component]
 
 
 def replace_components(
-    nnet: Nnet, pattern: str, cls: type[C], change: Callable[[C], Component]
+    nnet: Nnet, pattern: str, cls: type[C], change: Callable[[C], components.Component]
 ) -> tuple[Nnet, int]:
     """Returns the network with the components of a class changed, and their number.
 

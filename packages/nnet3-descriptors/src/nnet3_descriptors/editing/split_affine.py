@@ -28,16 +28,8 @@ from itertools import accumulate, pairwise
 import attrs
 import numpy as np
 
-from nnet3_descriptors.components import AffineComponent, Component, LinearComponent
+from nnet3_descriptors import components, descriptors
 from nnet3_descriptors.components.rowwise.affine import AffineMap
-from nnet3_descriptors.descriptors import (
-    Const,
-    Descriptor,
-    ForwardingDescriptor,
-    Sum,
-    SumDescriptor,
-)
-from nnet3_descriptors.descriptors import Node as NodeReference
 from nnet3_descriptors.editing.loops import loops, sources_of
 from nnet3_descriptors.editing.structure import remove_orphan_components
 from nnet3_descriptors.network_structure import (
@@ -115,7 +107,7 @@ def _split_input(nnet: Nnet, node: ComponentNode, loop: frozenset[str]) -> Nnet 
             parts = reader.descriptor.parts  # the map reads its own output
     maps = {
         name: (
-            Descriptor(tuple(parts[number] for number in numbers)),
+            descriptors.Descriptor(tuple(parts[number] for number in numbers)),
             _affine(
                 nnet.component_of(node),
                 columns=[columns[number] for number in numbers],
@@ -128,18 +120,18 @@ def _split_input(nnet: Nnet, node: ComponentNode, loop: frozenset[str]) -> Nnet 
 
 
 def _affine(
-    affine: Component,
+    affine: components.Component,
     *,
     rows: slice = slice(None),
     columns: Sequence[slice] = (slice(None),),
     with_bias: bool = True,
-) -> Component:
+) -> components.Component:
     """Returns an affine map for some rows and columns of the matrix of another one."""
     assert isinstance(affine, AffineMap)
     linear = np.hstack([affine.linear_params[rows, some] for some in columns])
-    if isinstance(affine, LinearComponent) or not with_bias:
-        return LinearComponent(params=linear)
-    return AffineComponent(linear_params=linear, bias_params=affine.bias_params[rows])
+    if isinstance(affine, components.LinearComponent) or not with_bias:
+        return components.LinearComponent(params=linear)
+    return components.AffineComponent(linear_params=linear, bias_params=affine.bias_params[rows])
 
 
 def _readers(nnet: Nnet, name: str) -> list[Node]:
@@ -147,7 +139,7 @@ def _readers(nnet: Nnet, name: str) -> list[Node]:
     return [node for node in nnet.nodes if name in sources_of(node)]
 
 
-def _descriptor(nnet: Nnet, node: ComponentNode) -> Descriptor:
+def _descriptor(nnet: Nnet, node: ComponentNode) -> descriptors.Descriptor:
     """Returns the input of a component node."""
     input_node = nnet.node(node.name + INPUT_SUFFIX)
     assert isinstance(input_node, ComponentInputNode)
@@ -165,7 +157,7 @@ def _reading_columns(reader: Node, name: str, spans: Mapping[str, tuple[int, int
                 return attrs.evolve(reader, source=new, dim_offset=reader.dim_offset - first)
         return None
     assert isinstance(reader, ComponentInputNode | OutputNode)
-    parts: list[SumDescriptor] = []
+    parts: list[descriptors.SumDescriptor] = []
     for part in reader.descriptor.parts:
         if name not in part.node_names:
             parts.append(part)
@@ -173,11 +165,11 @@ def _reading_columns(reader: Node, name: str, spans: Mapping[str, tuple[int, int
             parts += [_renamed(part, name, new) for new in spans]
         else:
             return None
-    return attrs.evolve(reader, descriptor=Descriptor(tuple(parts)))
+    return attrs.evolve(reader, descriptor=descriptors.Descriptor(tuple(parts)))
 
 
-def _has_constant(part: SumDescriptor) -> bool:
-    return isinstance(part, Const) or any(map(_has_constant, part.operands))
+def _has_constant(part: descriptors.SumDescriptor) -> bool:
+    return isinstance(part, descriptors.Const) or any(map(_has_constant, part.operands))
 
 
 def _reading_sum(reader: Node, name: str, terms: tuple[str, ...]) -> Node | None:
@@ -189,26 +181,26 @@ def _reading_sum(reader: Node, name: str, terms: tuple[str, ...]) -> Node | None
     if any(name in names and len(names) > 1 for names in reads):
         return None  # a Switch, which takes its rows from single nodes
 
-    def added(leaf: ForwardingDescriptor) -> SumDescriptor:
+    def added(leaf: descriptors.ForwardingDescriptor) -> descriptors.SumDescriptor:
         if name not in leaf.node_names:
             return leaf
-        return Sum(*(_renamed(leaf, name, term) for term in terms))
+        return descriptors.Sum(*(_renamed(leaf, name, term) for term in terms))
 
     parts = tuple(part.map_leaves(added) for part in reader.descriptor.parts)
-    return attrs.evolve(reader, descriptor=Descriptor(parts))
+    return attrs.evolve(reader, descriptor=descriptors.Descriptor(parts))
 
 
-def _renamed(part: SumDescriptor, old: str, new: str) -> SumDescriptor:
+def _renamed(part: descriptors.SumDescriptor, old: str, new: str) -> descriptors.SumDescriptor:
     """Returns a part that reads one node instead of another."""
     return part.map_leaves(
-        lambda leaf: leaf.map_nodes(lambda name: NodeReference(new if name == old else name))
+        lambda leaf: leaf.map_nodes(lambda name: descriptors.Node(new if name == old else name))
     )
 
 
 def _replaced(
     nnet: Nnet,
     node: ComponentNode,
-    maps: Mapping[str, tuple[Descriptor, Component]],
+    maps: Mapping[str, tuple[descriptors.Descriptor, components.Component]],
     readers: Sequence[Node],
 ) -> Nnet | None:
     """Returns a network with affine maps in the place of one, and readers that read these.

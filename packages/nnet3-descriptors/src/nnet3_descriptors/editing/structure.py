@@ -5,10 +5,8 @@ from collections.abc import Collection, Mapping
 
 import attrs
 
-from nnet3_descriptors.descriptors import Node as NodeReference
-from nnet3_descriptors.editing.loops import reached, sources_of
-from nnet3_descriptors.editing.selection import matches, warn_of_none
-from nnet3_descriptors.errors import NetworkError
+from nnet3_descriptors import descriptors, errors
+from nnet3_descriptors.editing import loops, selection
 from nnet3_descriptors.network_structure import (
     INPUT_SUFFIX,
     ComponentInputNode,
@@ -81,11 +79,11 @@ def remove_output_nodes(nnet: Nnet, pattern: str) -> Nnet:
     Raises:
         NetworkError: No output would be left.
     """
-    removed = {node.name for node in nnet.output_nodes if matches(node.name, pattern)}
+    removed = {node.name for node in nnet.output_nodes if selection.matches(node.name, pattern)}
     if len(removed) == len(nnet.output_nodes):
-        raise NetworkError(f"the pattern '{pattern}' would remove all output nodes")
+        raise errors.NetworkError(f"the pattern '{pattern}' would remove all output nodes")
     _LOGGER.info("Removing %d output nodes.", len(removed))
-    warn_of_none(len(removed), pattern, "output node")
+    selection.warn_of_none(len(removed), pattern, "output node")
     return attrs.evolve(nnet, nodes=tuple(node for node in nnet.nodes if node.name not in removed))
 
 
@@ -102,11 +100,11 @@ def rename_node(nnet: Nnet, old_name: str, new_name: str) -> Nnet:
     """
     node = nnet.node(old_name)
     if isinstance(node, ComponentInputNode):
-        raise NetworkError(
+        raise errors.NetworkError(
             f"'{old_name}' is named after its component node, which is to be renamed instead"
         )
     if new_name in nnet.node_indexes:
-        raise NetworkError(f"there is a node '{new_name}' already")
+        raise errors.NetworkError(f"there is a node '{new_name}' already")
     names = {old_name: new_name}
     if isinstance(node, ComponentNode):
         names[old_name + INPUT_SUFFIX] = new_name + INPUT_SUFFIX
@@ -129,7 +127,7 @@ def renamed_references(node: Node, names: Mapping[str, str]) -> Node:
             return attrs.evolve(node, source=names.get(node.source, node.source))
         case ComponentInputNode() | OutputNode():
             descriptor = node.descriptor.map_nodes(
-                lambda name: NodeReference(names.get(name, name))
+                lambda name: descriptors.Node(names.get(name, name))
             )
             return attrs.evolve(node, descriptor=descriptor)
     return node
@@ -137,5 +135,5 @@ def renamed_references(node: Node, names: Mapping[str, str]) -> Node:
 
 def _needed_nodes(nnet: Nnet) -> Collection[str]:
     """Returns the nodes from which an output can be reached."""
-    sources = {node.name: sources_of(node) for node in nnet.nodes}
-    return reached((node.name for node in nnet.output_nodes), sources)
+    sources = {node.name: loops.sources_of(node) for node in nnet.nodes}
+    return loops.reached((node.name for node in nnet.output_nodes), sources)

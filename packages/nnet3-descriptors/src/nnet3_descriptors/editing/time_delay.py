@@ -14,13 +14,12 @@ from itertools import pairwise
 import attrs
 import numpy as np
 
+from nnet3_descriptors import descriptors, errors
 from nnet3_descriptors.components import LinearComponent, TdnnComponent
 from nnet3_descriptors.components.rowwise.affine import AffineMap
-from nnet3_descriptors.descriptors import Descriptor, Offset, SumDescriptor
 from nnet3_descriptors.descriptors.normalize import shifted
 from nnet3_descriptors.editing.loops import loops
 from nnet3_descriptors.editing.structure import remove_orphan_components
-from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.network_structure import ComponentInputNode, ComponentNode, Node
 from nnet3_descriptors.nnet import Nnet
 
@@ -50,7 +49,7 @@ def affine_to_tdnn(nnet: Nnet) -> Nnet:
             if found is not None and is_free and isinstance(component, AffineMap):
                 parts, time_offsets = found
                 components[name] = _tdnn(component, time_offsets)
-                nodes[-1] = attrs.evolve(input_node, descriptor=Descriptor(parts))
+                nodes[-1] = attrs.evolve(input_node, descriptor=descriptors.Descriptor(parts))
                 node = attrs.evolve(node, component=name)
         nodes.append(node)
     changed = attrs.evolve(
@@ -63,8 +62,8 @@ def affine_to_tdnn(nnet: Nnet) -> Nnet:
 
 
 def spliced(
-    parts: Sequence[SumDescriptor],
-) -> tuple[tuple[SumDescriptor, ...], tuple[int, ...]] | None:
+    parts: Sequence[descriptors.SumDescriptor],
+) -> tuple[tuple[descriptors.SumDescriptor, ...], tuple[int, ...]] | None:
     """Returns the parts that others repeat at several times, and the time offsets.
 
     None if the parts are not of this kind, or if times lie far apart.
@@ -78,17 +77,17 @@ def spliced(
         try:
             base = tuple(shifted(part, -offsets[0]) for part in parts[:size])
             made = [shifted(part, offset) for offset in offsets for part in base]
-        except NetworkError:  # a time beyond 32 bits
+        except errors.NetworkError:  # a time beyond 32 bits
             continue
         if made == list(parts):
             return base, tuple(offsets)
     return None
 
 
-def _time(part: SumDescriptor) -> int:
+def _time(part: descriptors.SumDescriptor) -> int:
     """Returns the offset in time of the first leaf of a part; 0 if there is none."""
     leaf = next(iter(part.leaves), None)
-    return leaf.t_offset if isinstance(leaf, Offset) else 0
+    return leaf.t_offset if isinstance(leaf, descriptors.Offset) else 0
 
 
 def _tdnn(affine: AffineMap, time_offsets: tuple[int, ...]) -> TdnnComponent:

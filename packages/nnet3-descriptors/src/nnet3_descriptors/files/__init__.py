@@ -1,65 +1,35 @@
 """Opening, reading and replacing files; integers, reals and arrays in Kaldi's form."""
 
-from nnet3_descriptors.errors import file_error
-from nnet3_descriptors.files import compressed
-from nnet3_descriptors.files.arrays import read_matrix, read_vector
-from nnet3_descriptors.files.atomic_write import (
-    file_to_replace,
-    locked,
-    new_file,
-    new_folder,
-    remove_folder,
-    write_atomically,
-)
-from nnet3_descriptors.files.binary_reader import BinaryReader
-from nnet3_descriptors.files.compressed import CompressedMatrix, Header
-from nnet3_descriptors.files.entries import Entry, key_fault, read_entries
-from nnet3_descriptors.files.opening import mapped, open_file, read_file
-from nnet3_descriptors.files.reader import Reader
-from nnet3_descriptors.files.source import (
-    BINARY_MARK,
-    PathOrFile,
-    leave_behind,
-    open_reader,
-    stream_name,
-)
-from nnet3_descriptors.files.sparse import SparseMatrix
-from nnet3_descriptors.files.text_reader import TextReader
-from nnet3_descriptors.files.writer import BinaryWriter, TextWriter, Writer, new_writer
-from nnet3_descriptors.text import parse_integer, parse_real
-
-__all__ = [
-    "BINARY_MARK",
-    "BinaryReader",
-    "BinaryWriter",
-    "CompressedMatrix",
-    "Entry",
-    "Header",
-    "PathOrFile",
-    "Reader",
-    "SparseMatrix",
-    "TextReader",
-    "TextWriter",
-    "Writer",
-    "compressed",
-    "file_error",
-    "file_to_replace",
-    "key_fault",
-    "leave_behind",
-    "locked",
-    "mapped",
-    "new_file",
-    "new_folder",
-    "new_writer",
-    "open_file",
-    "open_reader",
-    "parse_integer",
-    "parse_real",
-    "read_entries",
-    "read_file",
-    "read_matrix",
-    "read_vector",
-    "remove_folder",
-    "stream_name",
-    "write_atomically",
-]
+from nnet3_descriptors.errors import file_error as file_error
+from nnet3_descriptors.files import compressed as compressed
+from nnet3_descriptors.files.arrays import read_matrix as read_matrix
+from nnet3_descriptors.files.arrays import read_vector as read_vector
+from nnet3_descriptors.files.atomic_write import file_to_replace as file_to_replace
+from nnet3_descriptors.files.atomic_write import locked as locked
+from nnet3_descriptors.files.atomic_write import new_file as new_file
+from nnet3_descriptors.files.atomic_write import new_folder as new_folder
+from nnet3_descriptors.files.atomic_write import remove_folder as remove_folder
+from nnet3_descriptors.files.atomic_write import write_atomically as write_atomically
+from nnet3_descriptors.files.binary_reader import BinaryReader as BinaryReader
+from nnet3_descriptors.files.compressed import CompressedMatrix as CompressedMatrix
+from nnet3_descriptors.files.compressed import Header as Header
+from nnet3_descriptors.files.entries import Entry as Entry
+from nnet3_descriptors.files.entries import key_fault as key_fault
+from nnet3_descriptors.files.entries import read_entries as read_entries
+from nnet3_descriptors.files.opening import mapped as mapped
+from nnet3_descriptors.files.opening import open_file as open_file
+from nnet3_descriptors.files.opening import read_file as read_file
+from nnet3_descriptors.files.reader import Reader as Reader
+from nnet3_descriptors.files.source import BINARY_MARK as BINARY_MARK
+from nnet3_descriptors.files.source import PathOrFile as PathOrFile
+from nnet3_descriptors.files.source import leave_behind as leave_behind
+from nnet3_descriptors.files.source import open_reader as open_reader
+from nnet3_descriptors.files.source import stream_name as stream_name
+from nnet3_descriptors.files.sparse import SparseMatrix as SparseMatrix
+from nnet3_descriptors.files.text_reader import TextReader as TextReader
+from nnet3_descriptors.files.writer import BinaryWriter as BinaryWriter
+from nnet3_descriptors.files.writer import TextWriter as TextWriter
+from nnet3_descriptors.files.writer import Writer as Writer
+from nnet3_descriptors.files.writer import new_writer as new_writer
+from nnet3_descriptors.text import parse_integer as parse_integer
+from nnet3_descriptors.text import parse_real as parse_real

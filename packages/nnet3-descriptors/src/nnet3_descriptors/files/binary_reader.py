@@ -6,8 +6,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_descriptors.files import compressed
-from nnet3_descriptors.files.reader import MAX_INTEGERS, MAX_TABLE_INTEGERS, F, Reader
+from nnet3_descriptors.files import compressed, reader
 
 FloatType = np.dtype[np.float32] | np.dtype[np.float64]
 
@@ -20,7 +19,7 @@ _MATRICES: Final[dict[str, FloatType]] = {"FM": np.dtype("<f4"), "DM": np.dtype(
 _TRIANGLES: Final[dict[str, FloatType]] = {"FP": np.dtype("<f4"), "DP": np.dtype("<f8")}
 
 
-class BinaryReader(Reader):
+class BinaryReader(reader.Reader):
     """Reads elements of a binary file: numbers are preceded by their size in bytes."""
 
     binary = True
@@ -76,7 +75,7 @@ class BinaryReader(Reader):
         if count < 0:
             self.fail("impossible size", at=start, expected="a size >= 0", found=str(count))
         values = self._take(count * width * _INT32.size, "integers", start)
-        self._check_length(count, MAX_INTEGERS // width**2, start)
+        self._check_length(count, reader.MAX_INTEGERS // width**2, start)
         return np.frombuffer(values, dtype="<i4").reshape(count, width)
 
     def integers(self) -> list[int]:
@@ -86,7 +85,7 @@ class BinaryReader(Reader):
 
     def table_integers(self) -> NDArray[np.int32]:
         """Reads integers as an entry of a table has them; returns (size,) int32."""
-        size = self.count("integers", maximum=MAX_TABLE_INTEGERS, least_bytes=_ITEM.itemsize)
+        size = self.count("integers", maximum=reader.MAX_TABLE_INTEGERS, least_bytes=_ITEM.itemsize)
         start = self.position
         items = np.frombuffer(self._take(size * _ITEM.itemsize, "integers"), dtype=_ITEM)
         for wrong in np.flatnonzero(items["size"] != _INT32.size):
@@ -99,8 +98,8 @@ class BinaryReader(Reader):
         return [(first, second) for first, second in self._integer_array(2).tolist()]
 
     def _floats(
-        self, shape: tuple[int, ...], dtype: FloatType, precision: type[F], start: int
-    ) -> NDArray[F]:
+        self, shape: tuple[int, ...], dtype: FloatType, precision: type[reader.F], start: int
+    ) -> NDArray[reader.F]:
         """Reads the values of an array; aligned values are not copied if their type fits."""
         if min(shape) < 0 or (0 in shape and max(shape) > 0):
             self.fail("impossible size", at=start, expected="a size >= 0",
@@ -109,21 +108,21 @@ class BinaryReader(Reader):
         what = f"an array of {' by '.join(map(str, shape))} numbers,"
         raw = np.frombuffer(self._take(size, what, start), dtype=dtype)
         if dtype == precision and raw.flags.aligned:
-            values: NDArray[F] = raw.view(precision)
+            values: NDArray[reader.F] = raw.view(precision)
         else:
             with np.errstate(over="ignore", invalid="ignore"):
                 values = raw.astype(precision)
             values.flags.writeable = False
         return values.reshape(shape)
 
-    def _vector(self, precision: type[F]) -> NDArray[F]:
+    def _vector(self, precision: type[reader.F]) -> NDArray[reader.F]:
         start = self.position
         dtype = _VECTORS.get(token := self.token())
         if dtype is None:
             self.fail("this is no vector", at=start, expected="'FV' or 'DV'", found=_named(token))
         return self._floats((self.integer(),), dtype, precision, start)
 
-    def _matrix(self, precision: type[F]) -> NDArray[F]:
+    def _matrix(self, precision: type[reader.F]) -> NDArray[reader.F]:
         start = self.position
         token = self.token()
         if token in compressed.FORMATS:

@@ -12,10 +12,8 @@ from typing import IO, Final, Generic, TypeVar
 import attrs
 
 from nnet3_descriptors.errors import ModelFileError, Nnet3Error
-from nnet3_descriptors.files.binary_reader import BinaryReader
+from nnet3_descriptors.files import binary_reader, source, text_reader
 from nnet3_descriptors.files.reader import MAX_TOKEN, Reader
-from nnet3_descriptors.files.source import BINARY_MARK
-from nnet3_descriptors.files.text_reader import TextReader
 
 T = TypeVar("T")
 
@@ -44,7 +42,7 @@ class Entry(Generic[T]):
     @property
     def is_binary(self) -> bool:
         """Whether it is in Kaldi's binary form."""
-        return self.data.startswith(BINARY_MARK)
+        return self.data.startswith(source.BINARY_MARK)
 
 
 def key_fault(key: object) -> str:
@@ -172,16 +170,16 @@ def _fault(error: Nnet3Error) -> tuple[object, ...] | None:
 def _entry(
     data: memoryview, path: str, origin: int, decode: Callable[[Reader], T]
 ) -> tuple[Entry[T], int] | None:
-    reader: Reader = BinaryReader(data, path, origin=origin)
+    reader: Reader = binary_reader.BinaryReader(data, path, origin=origin)
     reader.skip_blanks()
     if not reader.remaining:
         return None
     key = reader.key()
     start = reader.position
-    if reader.next_is(BINARY_MARK):
-        reader = BinaryReader(data, path, start + len(BINARY_MARK), origin)
+    if reader.next_is(source.BINARY_MARK):
+        reader = binary_reader.BinaryReader(data, path, start + len(source.BINARY_MARK), origin)
     else:
-        reader = TextReader(data, path, start, origin)
+        reader = text_reader.TextReader(data, path, start, origin)
     value = decode(reader)
     entry = Entry(key, value, bytes(data[start : reader.position]), reader.offset)
     return entry, reader.position

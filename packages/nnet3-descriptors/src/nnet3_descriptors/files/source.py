@@ -6,10 +6,8 @@ import re
 from typing import IO, Final
 
 from nnet3_descriptors.errors import ModelFileError
-from nnet3_descriptors.files.binary_reader import BinaryReader
-from nnet3_descriptors.files.opening import mapped
+from nnet3_descriptors.files import binary_reader, opening, text_reader
 from nnet3_descriptors.files.reader import Reader
-from nnet3_descriptors.files.text_reader import TextReader
 
 PathOrFile = str | os.PathLike[str] | IO[bytes]
 """A path, `path:offset` (as in Kaldi's scp files), or a file that is open for reading bytes."""
@@ -83,7 +81,7 @@ def _contents(file: IO[bytes]) -> tuple[memoryview, int]:
     """Returns the bytes of a file, as a map if it is a regular one, and the position in them."""
     raw = getattr(file, "raw", file)
     if isinstance(raw, io.FileIO):
-        view = mapped(raw)
+        view = opening.mapped(raw)
         if view is not None:
             return view, file.tell()
     pieces = []
@@ -106,5 +104,5 @@ def _reader(data: memoryview, path: str, position: int, origin: int) -> Reader:
         what = "the file is empty" if not len(data) else "the offset is behind the end of the file"
         raise ModelFileError(what, path=path, offset=origin + position)
     if bytes(data[position : position + len(BINARY_MARK)]) == BINARY_MARK:
-        return BinaryReader(data, path, position + len(BINARY_MARK), origin)
-    return TextReader(data, path, position, origin)
+        return binary_reader.BinaryReader(data, path, position + len(BINARY_MARK), origin)
+    return text_reader.TextReader(data, path, position, origin)

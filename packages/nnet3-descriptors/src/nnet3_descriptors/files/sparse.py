@@ -13,13 +13,10 @@ import attrs
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nnet3_descriptors.files.binary_reader import BinaryReader
+from nnet3_descriptors import indexes, limits, text
+from nnet3_descriptors.files import binary_reader, text_reader
 from nnet3_descriptors.files.reader import Reader
-from nnet3_descriptors.files.text_reader import TextReader
 from nnet3_descriptors.files.writer import Writer
-from nnet3_descriptors.indexes import INT32_MAX, is_int32
-from nnet3_descriptors.limits import check_limit
-from nnet3_descriptors.text import parse_integer
 
 _MAX_ROWS: Final = 1 << 24
 
@@ -59,7 +56,7 @@ class SparseMatrix:
             LimitError: There are more values than `Limits.rows`.
         """
         rows, dim = self.shape
-        check_limit("rows", rows * dim, f"the values of a sparse matrix of {rows} by {dim}")
+        limits.check_limit("rows", rows * dim, f"the values of a sparse matrix of {rows} by {dim}")
         values = np.zeros(self.shape, dtype=np.float32)
         row = np.repeat(np.arange(rows), np.diff(self.splits))
         with np.errstate(over="ignore", invalid="ignore"):
@@ -86,10 +83,10 @@ class SparseMatrix:
                 beyond it.
         """
         start = reader.position
-        if isinstance(reader, BinaryReader):
+        if isinstance(reader, binary_reader.BinaryReader):
             dims, splits, columns, values = _read_binary(reader)
         else:
-            assert isinstance(reader, TextReader)
+            assert isinstance(reader, text_reader.TextReader)
             dims, splits, columns, values = _read_text(reader)
         if len(dims) > 2:  # rows without elements may have 0
             reader.fail("the rows of a sparse matrix differ in their dimension", at=start)
@@ -138,7 +135,7 @@ _Parts = tuple[set[int], NDArray[np.int64], NDArray[np.int64], NDArray[np.float3
 """The dimensions of all rows and 0, splits, columns, and values."""
 
 
-def _read_binary(reader: BinaryReader) -> _Parts:
+def _read_binary(reader: binary_reader.BinaryReader) -> _Parts:
     reader.expect("SM")
     rows = reader.count("rows", maximum=_MAX_ROWS, least_bytes=_ROW.size)
     begin, dims, counts, pieces = reader.position, {0}, [], []
@@ -167,7 +164,7 @@ def _read_binary(reader: BinaryReader) -> _Parts:
     return dims, splits, elements["column"].astype(np.int64), elements["value"].copy()
 
 
-def _read_elements(reader: BinaryReader, rows: int) -> _Parts:
+def _read_elements(reader: binary_reader.BinaryReader, rows: int) -> _Parts:
     """Reads the rows of a sparse matrix number by number, so that errors can say where."""
     dims, splits = {0}, [0]
     elements: list[tuple[int, float]] = []
@@ -187,7 +184,7 @@ def _single(values: ArrayLike) -> NDArray[np.float32]:
         return np.asarray(values, dtype=np.float64).astype(np.float32)
 
 
-def _read_text(reader: TextReader) -> _Parts:
+def _read_text(reader: text_reader.TextReader) -> _Parts:
     rows, dims, splits = _assigned(reader, "rows"), {0}, [0]
     parts = [np.zeros(0)]
     for _ in range(rows):
@@ -195,7 +192,7 @@ def _read_text(reader: TextReader) -> _Parts:
         start = reader.position
         numbers = reader.numbers("row of a sparse matrix")
         columns = numbers[::2]
-        is_column = (columns == np.rint(columns)) & (np.abs(columns) <= INT32_MAX)
+        is_column = (columns == np.rint(columns)) & (np.abs(columns) <= indexes.INT32_MAX)
         if len(numbers) % 2 or not is_column.all():
             reader.fail("this is no row of a sparse matrix", at=start,
                         expected="columns, which are integers, with a number behind each",
@@ -214,10 +211,10 @@ def _assigned(reader: Reader, name: str) -> int:
     word = reader.token()
     found, equals, number = word.partition("=")
     try:
-        value = parse_integer(number)
+        value = text.parse_integer(number)
     except ValueError:
         value = -1
-    if found != name or not equals or not 0 <= value <= _MAX_ROWS or not is_int32(value):
+    if found != name or not equals or not 0 <= value <= _MAX_ROWS or not indexes.is_int32(value):
         reader.fail("this is no sparse matrix", at=start, expected=f"'{name}=' and a number",
                     found=f"'{word}'")  # fmt: skip
     return value

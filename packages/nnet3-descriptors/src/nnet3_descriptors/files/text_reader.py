@@ -7,14 +7,7 @@ from typing import Final, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_descriptors.files.reader import (
-    MAX_INTEGERS,
-    MAX_TABLE_INTEGERS,
-    F,
-    Reader,
-    find,
-    shown,
-)
+from nnet3_descriptors.files import reader
 from nnet3_descriptors.indexes import INT32_MAX, INT32_MIN, is_int32
 from nnet3_descriptors.text import parse_integer, parse_real
 
@@ -31,7 +24,7 @@ _IN_WORD: Final = ~_ENDS_ROW
 _IN_WORD[[ord(blank) for blank in _BLANKS]] = False
 
 
-class TextReader(Reader):
+class TextReader(reader.Reader):
     """Reads elements of a text file: words between blanks."""
 
     binary = False
@@ -45,7 +38,9 @@ class TextReader(Reader):
         return self.token(), start
 
     def _no(self, what: str, word: str, start: int) -> NoReturn:
-        self.fail(f"this is no {what}", at=start, expected=what, found=shown(word[:24].encode()))
+        self.fail(
+            f"this is no {what}", at=start, expected=what, found=reader.shown(word[:24].encode())
+        )
 
     def _parse_integer(self, word: str, start: int) -> int:
         try:
@@ -85,7 +80,7 @@ class TextReader(Reader):
                 expected=f"a {what}, which begins with '[' in text",
                 found=self.next_bytes(),
             )
-        end = find(self.data, b"]", start)
+        end = reader.find(self.data, b"]", start)
         if end < 0:
             self.fail(f"the {what} has no end", expected="']'", found="the end of the file")
         self.position = end + 1
@@ -117,15 +112,15 @@ class TextReader(Reader):
     def integers(self) -> list[int]:
         """Reads a vector of 32-bit integers."""
         start, end = self._bracketed("vector of integers")
-        values: list[int] = self._integers(start, end, MAX_INTEGERS).tolist()
+        values: list[int] = self._integers(start, end, reader.MAX_INTEGERS).tolist()
         return values
 
     def table_integers(self) -> NDArray[np.int32]:
         """Reads the integers on the rest of the line; returns (size,) int32."""
         start = self.position
-        end = find(self.data, b"\n", start)
+        end = reader.find(self.data, b"\n", start)
         self.position = len(self.data) if end < 0 else end + 1
-        return self._integers(start, self.position, MAX_TABLE_INTEGERS)
+        return self._integers(start, self.position, reader.MAX_TABLE_INTEGERS)
 
     def _integers(self, start: int, end: int, maximum: int) -> NDArray[np.int32]:
         """Returns the integers in a range of the text."""
@@ -150,12 +145,12 @@ class TextReader(Reader):
                     self._no("pair of integers", word, at)
                 first, second = (self._parse_integer(part, at) for part in parts)
                 pairs.append((first, second))
-            self._check_length(len(pairs), MAX_INTEGERS // 4, start)
+            self._check_length(len(pairs), reader.MAX_INTEGERS // 4, start)
         return pairs
 
-    def _vector(self, precision: type[F]) -> NDArray[F]:
+    def _vector(self, precision: type[reader.F]) -> NDArray[reader.F]:
         start, end = self._bracketed("vector")
-        if (newline := find(self.data[:end], b"\n", start)) >= 0:
+        if (newline := reader.find(self.data[:end], b"\n", start)) >= 0:
             self.fail("a vector has only one line", at=newline)
         pieces = [
             _rounded(self._numbers(piece, at), precision)
@@ -171,7 +166,7 @@ class TextReader(Reader):
     def _triangle(self) -> NDArray[np.float64]:
         return self.numbers("triangle of a matrix")
 
-    def _matrix(self, precision: type[F]) -> NDArray[F]:
+    def _matrix(self, precision: type[reader.F]) -> NDArray[reader.F]:
         cols = 0
         begun = 0  # numbers of the row that the piece before has begun
         pieces = []
@@ -236,12 +231,12 @@ def _is_number(word: bytes) -> bool:
     return True
 
 
-def _rounded(numbers: NDArray[np.float64], precision: type[F]) -> NDArray[F]:
+def _rounded(numbers: NDArray[np.float64], precision: type[reader.F]) -> NDArray[reader.F]:
     with np.errstate(over="ignore"):
         return numbers.astype(precision)
 
 
-def _joined(pieces: list[NDArray[F]], precision: type[F]) -> NDArray[F]:
+def _joined(pieces: list[NDArray[reader.F]], precision: type[reader.F]) -> NDArray[reader.F]:
     """Returns the values of all pieces as one read-only array."""
     values = np.concatenate(pieces) if pieces else np.empty(0, precision)
     values.flags.writeable = False

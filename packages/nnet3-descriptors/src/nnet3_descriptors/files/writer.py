@@ -10,9 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnet3_descriptors.errors import file_error
-from nnet3_descriptors.files.atomic_write import write_atomically
-from nnet3_descriptors.files.compressed import CompressedMatrix
-from nnet3_descriptors.files.source import BINARY_MARK, PathOrFile, stream_name
+from nnet3_descriptors.files import atomic_write, compressed, source
 
 _INT32: Final = struct.Struct("<bi")
 _FLOAT32: Final = struct.Struct("<bf")
@@ -39,7 +37,7 @@ class Writer(ABC):
         """The bytes so far, in one piece."""
         return b"".join(self.chunks)
 
-    def store(self, target: PathOrFile) -> None:
+    def store(self, target: source.PathOrFile) -> None:
         """Makes a file of what was written.
 
         Args:
@@ -49,12 +47,12 @@ class Writer(ABC):
             FileError: it cannot be written; an old file stays.
         """
         if isinstance(target, str | os.PathLike):
-            write_atomically(target, self.chunks)
+            atomic_write.write_atomically(target, self.chunks)
             return
         try:
             target.writelines(self.chunks)
         except (AttributeError, TypeError, ValueError) as error:  # no file, for text, or closed
-            raise file_error(error, "write", stream_name(target)) from error
+            raise file_error(error, "write", source.stream_name(target)) from error
 
     def raw(self, data: bytes) -> None:
         """Writes bytes as they are."""
@@ -100,7 +98,7 @@ class Writer(ABC):
     def matrix(self, values: NDArray[np.float32]) -> None:
         """Writes a matrix, (rows, cols) float32."""
 
-    def compressed_matrix(self, matrix: CompressedMatrix) -> None:
+    def compressed_matrix(self, matrix: compressed.CompressedMatrix) -> None:
         """Writes a compressed matrix; as text its values, since text has no compressed form."""
         self.matrix(matrix.decompressed())
 
@@ -171,7 +169,7 @@ class BinaryWriter(Writer):
         """Writes a matrix, (rows, cols) float32."""
         self._array("FM", values, "<f4")
 
-    def compressed_matrix(self, matrix: CompressedMatrix) -> None:
+    def compressed_matrix(self, matrix: compressed.CompressedMatrix) -> None:
         """Writes a compressed matrix as it is stored."""
         self.token(matrix.token)
         self.raw(matrix.header.pack())
@@ -266,7 +264,7 @@ def new_writer(*, binary: bool = True) -> Writer:
     if not binary:
         return TextWriter()
     writer = BinaryWriter()
-    writer.raw(BINARY_MARK)
+    writer.raw(source.BINARY_MARK)
     return writer
 
 

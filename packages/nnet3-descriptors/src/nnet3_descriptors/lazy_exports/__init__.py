@@ -21,11 +21,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-__all__ = [
-    "on_first_use",
-]
-
-_EXPORT = r"(?m)^ *from (\S+) import \(?\s*(\w+) as \2\b"
+_IMPORT = r"(?m)^    from (\S+) import (\([^)]*\)|.*)"
 
 
 def on_first_use(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -38,7 +34,7 @@ def on_first_use(package: str) -> tuple[Callable[[str], Any], Callable[[], list[
         The two functions. The first imports the module of a name, and raises an AttributeError for
         names that no module has. The names are also its `__all__`.
     """
-    modules = functools.cache(functools.partial(_modules, package))
+    modules = functools.cache(functools.partial(modules_of_exports, package))
 
     def get(name: str) -> Any:
         value: Any
@@ -60,8 +56,8 @@ def on_first_use(package: str) -> tuple[Callable[[str], Any], Callable[[], list[
     return get, names
 
 
-def _modules(package: str) -> dict[str, str]:
-    """Returns the module of each name that the file of a package exports, in the order there.
+def modules_of_exports(package: str) -> dict[str, str]:
+    """Returns the module of each name that a package imports at first use, in the order there.
 
     Raises:
         ImportError: The file is no source file.
@@ -73,4 +69,9 @@ def _modules(package: str) -> dict[str, str]:
     if not file.endswith(".py"):
         raise ImportError(f"the exports of '{package}' are in its source file, found '{file}'")
     source: str = loader.get_data(file).decode("utf-8")
-    return {name: module for module, name in re.findall(_EXPORT, source)}
+    return {
+        name: module
+        for module, names in re.findall(_IMPORT, source)
+        if module != package  # an example in its docstring
+        for name in re.findall(r"(\w+)(?: as \w+)?", names)
+    }

@@ -10,33 +10,23 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_descriptors.components.declaration.base import Component
-from nnet3_descriptors.components.declaration.kaldi_io import read_component, write_component
-from nnet3_descriptors.components.declaration.kinds import ArrayKey, read_only_float32
-from nnet3_descriptors.config_reader import extend_network
+from nnet3_descriptors import config_reader, indexes, printing, values
+from nnet3_descriptors.components.declaration import base, kaldi_io, kinds
 from nnet3_descriptors.errors import (
     ConfigError,
     DescriptorSyntaxError,
     ModelFileError,
     NetworkError,
 )
+from nnet3_descriptors.files import source
 from nnet3_descriptors.files.reader import Reader
-from nnet3_descriptors.files.source import (
-    BINARY_MARK,
-    PathOrFile,
-    leave_behind,
-    open_reader,
-)
 from nnet3_descriptors.files.writer import Writer, new_writer
-from nnet3_descriptors.indexes import check_int32
 from nnet3_descriptors.model_files.transition_model import (
     TransitionModel,
     read_transition_model,
     write_transition_model,
 )
 from nnet3_descriptors.nnet import Nnet
-from nnet3_descriptors.printing import node_config_lines
-from nnet3_descriptors.values import shown
 
 _MAX_COMPONENTS: Final = 100_000
 _MAX_TEXT: Final = 1 << 20
@@ -59,9 +49,9 @@ class AcousticModel:
 
     transition_model: TransitionModel
     nnet: Nnet
-    left_context: int = attrs.field(validator=check_int32)
-    right_context: int = attrs.field(validator=check_int32)
-    priors: NDArray[np.float32] = attrs.field(converter=read_only_float32, eq=ArrayKey)
+    left_context: int = attrs.field(validator=indexes.check_int32)
+    right_context: int = attrs.field(validator=indexes.check_int32)
+    priors: NDArray[np.float32] = attrs.field(converter=kinds.read_only_float32, eq=kinds.ArrayKey)
 
     def __repr__(self) -> str:
         """The network and the context; `info` says more."""
@@ -70,7 +60,7 @@ class AcousticModel:
 
     def _repr_html_(self) -> str | None:
         """The network as a drawing, and the size of the priors, for notebooks."""
-        return shown("model_html", self)
+        return values.shown("model_html", self)
 
     def with_nnet(self, nnet: Nnet, *, context: tuple[int, int]) -> Self:
         """Returns the model with another network, its context, and priors only if they fit.
@@ -112,7 +102,7 @@ class AcousticModel:
         return "".join(f"{line}\n" for line in lines) + self.nnet.info(context)
 
 
-def read_nnet(path_or_file: PathOrFile) -> Nnet:
+def read_nnet(path_or_file: source.PathOrFile) -> Nnet:
     """Reads a network from a .raw file, or the network of a .mdl file.
 
     The parameters are views of the file where its layout allows it, and read-only.
@@ -129,7 +119,7 @@ def read_nnet(path_or_file: PathOrFile) -> Nnet:
     return model.nnet if isinstance(model, AcousticModel) else model
 
 
-def read_model(path_or_file: PathOrFile) -> Nnet | AcousticModel:
+def read_model(path_or_file: source.PathOrFile) -> Nnet | AcousticModel:
     """Reads a model file: the network of a .raw file, or the acoustic model of a .mdl file.
 
     Args:
@@ -138,17 +128,17 @@ def read_model(path_or_file: PathOrFile) -> Nnet | AcousticModel:
     Raises:
         ModelFileError: the file cannot be read, or holds neither.
     """
-    reader = open_reader(path_or_file)
+    reader = source.open_reader(path_or_file)
     model = (
         _read_acoustic_model(reader)
         if _begins_with_transition_model(reader)
         else _read_network(reader)
     )
-    leave_behind(path_or_file, reader)
+    source.leave_behind(path_or_file, reader)
     return model
 
 
-def read_acoustic_model(path_or_file: PathOrFile) -> AcousticModel:
+def read_acoustic_model(path_or_file: source.PathOrFile) -> AcousticModel:
     """Reads a .mdl file: transition model, network and priors.
 
     Args:
@@ -157,7 +147,7 @@ def read_acoustic_model(path_or_file: PathOrFile) -> AcousticModel:
     Raises:
         ModelFileError: the file cannot be read, or holds no acoustic model.
     """
-    reader = open_reader(path_or_file)
+    reader = source.open_reader(path_or_file)
     if not _begins_with_transition_model(reader):
         reader.fail(
             "this is a network, as in .raw files (read_nnet, nnet3-info), not an acoustic model",
@@ -165,11 +155,11 @@ def read_acoustic_model(path_or_file: PathOrFile) -> AcousticModel:
             found="'<Nnet3>'",
         )
     model = _read_acoustic_model(reader)
-    leave_behind(path_or_file, reader)
+    source.leave_behind(path_or_file, reader)
     return model
 
 
-def write_nnet(nnet: Nnet, path_or_file: PathOrFile, *, binary: bool | None = None) -> None:
+def write_nnet(nnet: Nnet, path_or_file: source.PathOrFile, *, binary: bool | None = None) -> None:
     """Writes a network as a .raw file.
 
     A path is replaced at once when all has been written, so the network may have been read from
@@ -191,7 +181,7 @@ def write_nnet(nnet: Nnet, path_or_file: PathOrFile, *, binary: bool | None = No
 
 
 def write_acoustic_model(
-    model: AcousticModel, path_or_file: PathOrFile, *, binary: bool | None = None
+    model: AcousticModel, path_or_file: source.PathOrFile, *, binary: bool | None = None
 ) -> None:
     """Writes a .mdl file; see `write_nnet`.
 
@@ -234,8 +224,8 @@ def _begins_with_transition_model(reader: Reader) -> bool:
 def _refuse_other_files(reader: Reader, expected: str) -> None:
     """Raises a ModelFileError that says what the file is, if its next bytes tell."""
     start = reader.position
-    before = max(0, start - len(BINARY_MARK))
-    if bytes(reader.data[before:start]) == BINARY_MARK:
+    before = max(0, start - len(source.BINARY_MARK))
+    if bytes(reader.data[before:start]) == source.BINARY_MARK:
         start = before
     kind = kind_of_file(bytes(reader.data[start : start + NUM_BYTES]))
     if kind is not None:
@@ -278,7 +268,7 @@ def _read_network(reader: Reader) -> Nnet:
     text = "\n".join(lines)
     with reader.checking(start):
         try:
-            return extend_network(text, components, ())
+            return config_reader.extend_network(text, components, ())
         except (ConfigError, DescriptorSyntaxError) as error:
             before = len(text[: error.span[0]].encode())
             raise ModelFileError(
@@ -286,10 +276,10 @@ def _read_network(reader: Reader) -> Nnet:
             ) from error
 
 
-def _read_components(reader: Reader) -> dict[str, Component]:
+def _read_components(reader: Reader) -> dict[str, base.Component]:
     reader.expect("<NumComponents>")
     count = reader.count("components", maximum=_MAX_COMPONENTS, least_bytes=_LEAST_COMPONENT)
-    components: dict[str, Component] = {}
+    components: dict[str, base.Component] = {}
     for _ in range(count):
         reader.expect("<ComponentName>")
         start = reader.position
@@ -297,7 +287,7 @@ def _read_components(reader: Reader) -> dict[str, Component]:
         if name in components:
             reader.fail(f"there are two components '{name}'", at=start)
         reader.component = name
-        components[name] = read_component(reader)
+        components[name] = kaldi_io.read_component(reader)
         reader.component = None
     return components
 
@@ -316,7 +306,7 @@ _OTHER_FORMATS = {
 """Suffixes of files that Kaldi cannot read as models, and the functions that write such files."""
 
 
-def _is_binary(path_or_file: PathOrFile, binary: bool | None) -> bool:
+def _is_binary(path_or_file: source.PathOrFile, binary: bool | None) -> bool:
     """Whether to write a file in binary; refuses paths that look like files of other formats."""
     if not isinstance(path_or_file, str | os.PathLike):
         return binary is not False
@@ -333,7 +323,7 @@ def _write_network(writer: Writer, nnet: Nnet) -> None:
     if not isinstance(nnet, Nnet):
         raise NetworkError(f"expected a network (Nnet) to write, found {type(nnet).__name__}")
     writer.token("<Nnet3>")
-    for line in ("", *node_config_lines(nnet), ""):
+    for line in ("", *printing.node_config_lines(nnet), ""):
         writer.raw(f"{line}\n".encode())
     writer.token("<NumComponents>")
     writer.integer(len(nnet.components))
@@ -341,7 +331,7 @@ def _write_network(writer: Writer, nnet: Nnet) -> None:
     for name, component in zip(nnet.component_names, nnet.components, strict=True):
         writer.token("<ComponentName>")
         writer.token(name)
-        write_component(writer, component)
+        kaldi_io.write_component(writer, component)
         writer.newline()
     writer.token("</Nnet3>")
 

@@ -23,12 +23,9 @@ keeps several in an order that differs from process to process.) Reading checks 
 tensor or type that is unknown, missing or of another kind is refused.
 """
 
-from nnet3_descriptors.serialization.container import (
-    METADATA_KEY,
-    Upgrade,
-    from_container,
-    to_container,
-)
-from nnet3_descriptors.serialization.converter import from_json, to_json
-
-__all__ = ["METADATA_KEY", "Upgrade", "from_container", "from_json", "to_container", "to_json"]
+from nnet3_descriptors.serialization.container import METADATA_KEY as METADATA_KEY
+from nnet3_descriptors.serialization.container import Upgrade as Upgrade
+from nnet3_descriptors.serialization.container import from_container as from_container
+from nnet3_descriptors.serialization.container import to_container as to_container
+from nnet3_descriptors.serialization.converter import from_json as from_json
+from nnet3_descriptors.serialization.converter import to_json as to_json

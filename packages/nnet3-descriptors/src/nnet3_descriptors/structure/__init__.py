@@ -11,13 +11,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_descriptors.components.declaration.kinds import (
-    Boolean,
-    Integer,
-    IntegerPairs,
-    Integers,
-)
-from nnet3_descriptors.components.declaration.properties import ComponentProperties
+from nnet3_descriptors.components.declaration import kinds, properties
 from nnet3_descriptors.descriptors import Descriptor, Node
 from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.frozen_arrays import frozen, is_frozen
@@ -46,7 +40,7 @@ __all__ = [
     "updated_components",
 ]
 
-_UPDATABLE = int(ComponentProperties.UPDATABLE)
+_UPDATABLE = int(properties.ComponentProperties.UPDATABLE)
 
 
 @remembered
@@ -87,7 +81,7 @@ DIGEST_BYTES: Final = 8
 Digests = NDArray[np.uint8]
 """Digests of 8 bytes: (count, 8) uint8."""
 
-_STRUCTURAL_KINDS: Final = (Boolean, Integer, IntegerPairs, Integers)
+_STRUCTURAL_KINDS: Final = (kinds.Boolean, kinds.Integer, kinds.IntegerPairs, kinds.Integers)
 _OF_TRAINING: Final = frozenset(
     {
         "is_gradient",

@@ -11,8 +11,7 @@ from numbers import Integral
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeVar
 
-from nnet3_descriptors.files.atomic_write import write_atomically
-from nnet3_descriptors.files.opening import read_file
+from nnet3_descriptors.files import atomic_write, opening
 from nnet3_descriptors.frozen_arrays import (
     array_of,
     frozen,
@@ -109,7 +108,7 @@ class Serialized:
         Raises:
             FileError: The file cannot be written.
         """
-        write_atomically(path, [self.to_bytes()])
+        atomic_write.write_atomically(path, [self.to_bytes()])
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -119,7 +118,7 @@ class Serialized:
             FileError: The file cannot be read; for a missing file it is a FileNotFoundError.
             SerializationError: It holds no such value; see `from_bytes`.
         """
-        return cls.from_bytes(read_file(path))
+        return cls.from_bytes(opening.read_file(path))
 
 
 def shown(picture: str, value: object) -> str | None:

@@ -15,15 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_computation.arrays import IntArray
 
-from nnet3_optimizer.equivalence.hashes import (
-    Hashes,
-    factor,
-    function,
-    number,
-    seed_of,
-    shift,
-    weight,
-)
+from nnet3_optimizer.equivalence import hashes
 
 Rows = npt.NDArray[np.integer] | slice
 """Some rows, by their numbers or as a range of them."""
@@ -42,7 +34,7 @@ class Rectangle:
 
     __slots__ = ("columns", "splits")
 
-    def __init__(self, splits: list[int], columns: list[Hashes]) -> None:
+    def __init__(self, splits: list[int], columns: list[hashes.Hashes]) -> None:
         self.splits = splits
         self.columns = columns
 
@@ -51,22 +43,22 @@ class Rectangle:
         """Returns a rectangle with one value everywhere; each column is a part of its own."""
         if not value:
             return cls([0, cols], [np.zeros(rows, np.uint64)])
-        return cls([*range(cols + 1)], [np.full(rows, factor(value))] * cols)
+        return cls([*range(cols + 1)], [np.full(rows, hashes.factor(value))] * cols)
 
-    def changed(self, change: Callable[[Hashes], Hashes]) -> Rectangle:
+    def changed(self, change: Callable[[hashes.Hashes], hashes.Hashes]) -> Rectangle:
         """Applies a linear function to each column."""
         return Rectangle(self.splits, [change(column) for column in self.columns])
 
-    def rows(self, place: int = 0) -> Hashes:
+    def rows(self, place: int = 0) -> hashes.Hashes:
         """Returns a hash of each row, (rows,), which does not depend on the splits.
 
         Args:
             place: The place among the arguments of a function that the hashes are for.
         """
         columns, splits = self.columns, self.splits
-        total = columns[0] * weight(0, splits[1], place)
+        total = columns[0] * hashes.weight(0, splits[1], place)
         for each in range(1, len(columns)):
-            total += columns[each] * weight(splits[each], splits[each + 1], place)
+            total += columns[each] * hashes.weight(splits[each], splits[each + 1], place)
         return total
 
     def taken(self, rows: Rows) -> Rectangle:
@@ -81,7 +73,7 @@ class Rectangle:
     def range_sums(self, begin: IntArray, end: IntArray) -> Rectangle:
         """Returns the sums of the rows begin <= r < end, for each of many ranges."""
 
-        def sums(column: Hashes) -> Hashes:
+        def sums(column: hashes.Hashes) -> hashes.Hashes:
             up_to = np.zeros(len(column) + 1, np.uint64)
             np.cumsum(column, out=up_to[1:])
             return up_to[end] - up_to[begin]
@@ -91,7 +83,7 @@ class Rectangle:
     def at(self, row: int, column: int) -> int:
         """Returns the number of a row from a column on, to the end of the part."""
         part = bisect_right(self.splits, column) - 1
-        return int(self.columns[part][row] * shift(column - self.splits[part]))
+        return int(self.columns[part][row] * hashes.shift(column - self.splits[part]))
 
 
 @final
@@ -104,7 +96,7 @@ class Content(Rectangle):
 
     __slots__ = ("rounding",)
 
-    def __init__(self, splits: list[int], columns: list[Hashes]) -> None:
+    def __init__(self, splits: list[int], columns: list[hashes.Hashes]) -> None:
         """Makes the content of these parts; the lists and their columns become part of it."""
         self.splits = splits
         self.columns = columns
@@ -128,7 +120,7 @@ class Content(Rectangle):
             columns = self._rounded()
         if len(columns) == 1:
             column = columns[0] if rows == len(columns[0]) else columns[0][row : row + rows]
-            return Rectangle([0, cols], [column * shift(begin) if begin else column])
+            return Rectangle([0, cols], [column * hashes.shift(begin) if begin else column])
         skipped = 0
         if cols != splits[-1]:
             first, end = bisect_right(splits, begin) - 1, begin + cols
@@ -139,7 +131,7 @@ class Content(Rectangle):
         if rows != len(columns[0]):
             columns = [column[row : row + rows] for column in columns]
         if skipped:
-            columns = [columns[0] * shift(skipped), *columns[1:]]
+            columns = [columns[0] * hashes.shift(skipped), *columns[1:]]
         return Rectangle(splits, columns)
 
     def write(
@@ -187,25 +179,27 @@ class Content(Rectangle):
                 source += 1
             values = columns[source]
             if offset != splits[source]:
-                values = values * shift(offset - splits[source])
+                values = values * hashes.shift(offset - splits[source])
             _put(self.columns[part], where, values, adds=adds)
 
     def _split(self, point: int) -> None:
         """Splits the columns at a point as well."""
         at = bisect_left(self.splits, point)
-        self.columns.insert(at, self.columns[at - 1] * shift(point - self.splits[at - 1]))
+        self.columns.insert(at, self.columns[at - 1] * hashes.shift(point - self.splits[at - 1]))
         self.splits.insert(at, point)
 
-    def _rounded(self) -> list[Hashes]:
+    def _rounded(self) -> list[hashes.Hashes]:
         """Returns the columns with unknowns in place of rounded elements."""
-        seed, columns = number(seed_of("rounded", self.rounding)), []
+        seed, columns = hashes.number(hashes.seed_of("rounded", self.rounding)), []
         # Rounding does not depend on where parts begin.
         for begin, column in zip(self.splits, self.columns, strict=False):
-            columns.append(function(seed, column * shift(-begin)) * shift(begin))
+            columns.append(
+                hashes.function(seed, column * hashes.shift(-begin)) * hashes.shift(begin)
+            )
         return columns
 
 
-def _put(column: Hashes, where: Rows, values: Hashes, *, adds: bool) -> None:
+def _put(column: hashes.Hashes, where: Rows, values: hashes.Hashes, *, adds: bool) -> None:
     """Sets or adds to some rows of a column."""
     if not adds:
         column[where] = values

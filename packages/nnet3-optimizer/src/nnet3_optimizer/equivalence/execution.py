@@ -14,36 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 import numpy as np
-from nnet3_computation.commands import (
-    FIRST_OPERAND_COLUMN,
-    OPCODE_COLUMN,
-    AcceptInput,
-    AddRowRanges,
-    AddRows,
-    AddRowsMulti,
-    AddToRowsMulti,
-    AllocMatrixUndefined,
-    AllocMatrixZeroed,
-    Backprop,
-    BackpropNoModelUpdate,
-    CompressMatrix,
-    CopyRows,
-    CopyRowsMulti,
-    CopyToRowsMulti,
-    DeallocMatrix,
-    GotoLabel,
-    MatrixAdd,
-    MatrixCopy,
-    NoOperationMarker,
-    Propagate,
-    ProvideOutput,
-    SetConst,
-    StoreStats,
-    SwapMatrix,
-    alpha_bits,
-    alpha_value,
-    keeps_sign_only,
-)
+from nnet3_computation import commands as c
 from nnet3_computation.computation import NnetComputation
 from nnet3_descriptors.components import ComponentProperties as Property
 from nnet3_descriptors.components import (
@@ -52,19 +23,8 @@ from nnet3_descriptors.components import (
 )
 from nnet3_descriptors.values import remembered
 
+from nnet3_optimizer.equivalence import hashes
 from nnet3_optimizer.equivalence.contents import SIGN, Content, Rectangle, Rows
-from nnet3_optimizer.equivalence.hashes import (
-    NUMBERS,
-    Hashes,
-    Supply,
-    factor,
-    function,
-    number,
-    of_all,
-    of_ranges,
-    seed_of,
-    unknowns,
-)
 from nnet3_optimizer.errors import EquivalenceError
 
 if TYPE_CHECKING:
@@ -74,7 +34,7 @@ Command = tuple[int, ...]
 """A row of the table of commands."""
 
 _ABSENT = 0
-_ONE = alpha_bits(1.0)
+_ONE = c.alpha_bits(1.0)
 _STATISTICS = StatisticsExtractionPrecomputedIndexes, StatisticsPoolingPrecomputedIndexes
 
 
@@ -93,7 +53,7 @@ class Contributions:
     @property
     def total(self) -> int:
         """The sum over all rows of all calls."""
-        return sum(self.calls) % NUMBERS
+        return sum(self.calls) % hashes.NUMBERS
 
     def add(self, contribution: int, command: int) -> None:
         """Adds a call."""
@@ -129,7 +89,7 @@ class Execution:
         command: The position of the command that runs.
     """
 
-    def __init__(self, nnet: Nnet, computation: NnetComputation, supply: Supply) -> None:
+    def __init__(self, nnet: Nnet, computation: NnetComputation, supply: hashes.Supply) -> None:
         self.computation = computation
         self.behaviour = Behaviour()
         self.segment = self.command = 0
@@ -160,7 +120,7 @@ class Execution:
         """
         columns: list[list[int]] = self.computation.command_table.T.tolist()
         commands: list[Command] = [*zip(*columns, strict=True)]
-        actions = [_ACTIONS.get(opcode) for opcode in columns[OPCODE_COLUMN]]
+        actions = [_ACTIONS.get(opcode) for opcode in columns[c.OPCODE_COLUMN]]
         begin: int | None = 0
         while begin is not None:
             begin = self._run(commands, actions, segments, begin)
@@ -178,11 +138,11 @@ class Execution:
             command, action = commands[self.command], actions[self.command]
             if action is not None:
                 action(self, command)
-            if segments is not None and command[OPCODE_COLUMN] in _ENDS:
+            if segments is not None and command[c.OPCODE_COLUMN] in _ENDS:
                 if self.segment == segments:
                     return None
-                if command[OPCODE_COLUMN] == GotoLabel.OPCODE:
-                    return command[FIRST_OPERAND_COLUMN]
+                if command[c.OPCODE_COLUMN] == c.GotoLabel.OPCODE:
+                    return command[c.FIRST_OPERAND_COLUMN]
         return None
 
     # -- matrices ------------------------------------------------------------------------------
@@ -220,7 +180,7 @@ class Execution:
             only_signs=only_signs,
         )
 
-    def rows(self, submatrix: int) -> Hashes:
+    def rows(self, submatrix: int) -> hashes.Hashes:
         """Returns a hash of each row of a submatrix, (rows,)."""
         return self.read(submatrix).rows()
 
@@ -240,7 +200,7 @@ class Execution:
         row, begin, cols = self._row[submatrix], self._col[submatrix], self._cols[submatrix]
         content.write(row, begin, cols, given, adds=adds, places=places)
 
-    def write_rows(self, submatrix: int, values: Hashes, *, adds: bool) -> None:
+    def write_rows(self, submatrix: int, values: hashes.Hashes, *, adds: bool) -> None:
         """Writes unknown rows, one number for each, (rows,)."""
         self.write(submatrix, Rectangle([0, self._cols[submatrix]], [values]), adds=adds)
 
@@ -275,8 +235,8 @@ class Execution:
         self._contents[self._matrix[command[2]]] = content
 
     def _accept(self, command: Command) -> None:
-        seed = seed_of("input", self.segment, command[3])
-        self._contents[self._matrix[command[2]]] = lambda rows: unknowns(seed, rows)
+        seed = hashes.seed_of("input", self.segment, command[3])
+        self._contents[self._matrix[command[2]]] = lambda rows: hashes.unknowns(seed, rows)
 
     def _provide(self, command: Command) -> None:
         elements = self.read(command[2]).changed(np.copy)
@@ -288,7 +248,7 @@ class Execution:
     def _compress(self, command: Command) -> None:
         alpha, submatrix, kind, truncate = command[1:5]
         content = self.content(submatrix)
-        if not keeps_sign_only(kind, alpha_value(alpha)):
+        if not c.keeps_sign_only(kind, c.alpha_value(alpha)):
             content.rounding = (kind, truncate, alpha, content.rounding)
         elif content.rounding not in (None, SIGN):
             content.rounding = (SIGN, content.rounding)
@@ -300,7 +260,7 @@ class Execution:
     def _set_const(self, command: Command) -> None:
         output = command[2]
         rows, cols = self._rows[output], self._cols[output]
-        self.write(output, Rectangle.constant(rows, cols, alpha_value(command[1])), adds=False)
+        self.write(output, Rectangle.constant(rows, cols, c.alpha_value(command[1])), adds=False)
 
     def _copy_matrix(self, command: Command) -> None:
         self.transfer(command[2], command[3], command[1], adds=command[0] in _ADDING)
@@ -364,18 +324,18 @@ class Execution:
             return
         indexes = self.computation.precomputed_indexes[precomputed]
         if kind.works_by_rows:
-            values = function(kind.forward, self.rows(given))
+            values = hashes.function(kind.forward, self.rows(given))
         elif isinstance(indexes, _STATISTICS):
-            ranges = of_ranges(self.rows(given), *indexes.forward_indexes.T)
-            values = function(kind.statistics, ranges)
+            ranges = hashes.of_ranges(self.rows(given), *indexes.forward_indexes.T)
+            values = hashes.function(kind.statistics, ranges)
         else:
             about: list[Hashable] = [component, self._about(precomputed), self._all_rows(given)]
             if kind.is_random:
                 self._draws[component] = self._draws.get(component, 0) + 1
                 about.append(self._draws[component])
             if memo:
-                self._memos[memo] = seed_of("memo", *about)
-            values = unknowns(seed_of("forward", *about), self._rows[output])
+                self._memos[memo] = hashes.seed_of("memo", *about)
+            values = hashes.unknowns(hashes.seed_of("forward", *about), self._rows[output])
         self.write_rows(output, values, adds=adds)
 
     def _store_stats(self, command: Command) -> None:
@@ -383,9 +343,11 @@ class Execution:
         component, _, output, memo = command[2:6]
         kind = self._kinds[component]
         if kind.works_by_rows:
-            stored = _total(function(kind.stored, self.rows(output)))
+            stored = _total(hashes.function(kind.stored, self.rows(output)))
         else:
-            stored = seed_of("stored", component, self._all_rows(output), self._memos.get(memo))
+            stored = hashes.seed_of(
+                "stored", component, self._all_rows(output), self._memos.get(memo)
+            )
         self.behaviour.stats[component].add(stored, self.command)
 
     def _backward(self, command: Command) -> None:
@@ -393,14 +355,14 @@ class Execution:
         kind = self._kinds[component]
         given = given if kind.backprop_needs_input else _ABSENT
         output = output if kind.backprop_needs_output else _ABSENT
-        updates = opcode == Backprop.OPCODE and kind.is_updatable
+        updates = opcode == c.Backprop.OPCODE and kind.is_updatable
         adds = kind.backprop_adds and not self.same_place(input_deriv, output_deriv)
         indexes = self.computation.precomputed_indexes[precomputed]
         if kind.works_by_rows:
             # A rectified linear unit reads its output only to see whether it is positive.
             inputs = self.read(given).rows(1) if given else None
             outputs = self.read(output, only_signs=kind.is_relu).rows(2) if output else None
-            values = function(kind.backward, self.rows(output_deriv), inputs, outputs)
+            values = hashes.function(kind.backward, self.rows(output_deriv), inputs, outputs)
             update = _total(values) if updates else 0
         elif isinstance(indexes, _STATISTICS):
             values = self._statistics_backward(kind, indexes, given, output, output_deriv)
@@ -411,10 +373,10 @@ class Execution:
                     f"c{self.command} uses memo {memo}, which no Propagate made", what="memo"
                 )
             read = tuple(self._all_rows(each) for each in (given, output, output_deriv))
-            update = seed_of(
+            update = hashes.seed_of(
                 "backward", component, self._about(precomputed), read, self._memos.get(memo)
             )
-            values = unknowns(update, self._rows[input_deriv])
+            values = hashes.unknowns(update, self._rows[input_deriv])
         if input_deriv:
             self.write_rows(input_deriv, values, adds=adds)
         if updates:
@@ -422,65 +384,67 @@ class Execution:
 
     def _statistics_backward(
         self, kind: _Kind, indexes: Any, given: int, output: int, output_deriv: int
-    ) -> Hashes:
+    ) -> hashes.Hashes:
         """Returns a number for each input row: a function of the output rows that it adds to."""
         derivs = self.rows(output_deriv)
         inputs = self.read(given).rows(1) if given else None
         outputs = self.read(output).rows(2) if output else None
         if isinstance(indexes, StatisticsExtractionPrecomputedIndexes):
-            return function(kind.backward, derivs[indexes.backward_indexes], inputs)
+            return hashes.function(kind.backward, derivs[indexes.backward_indexes], inputs)
         if inputs is not None:
-            inputs = of_ranges(inputs, *indexes.forward_indexes.T)
-        rows = function(kind.pooled, derivs, inputs, outputs)
-        return function(kind.backward, of_ranges(rows, *indexes.backward_indexes.T))
+            inputs = hashes.of_ranges(inputs, *indexes.forward_indexes.T)
+        rows = hashes.function(kind.pooled, derivs, inputs, outputs)
+        return hashes.function(kind.backward, hashes.of_ranges(rows, *indexes.backward_indexes.T))
 
     def _all_rows(self, submatrix: int) -> int:
         """A hash of all rows in their order; 0 for submatrix 0."""
-        return of_all(self.rows(submatrix)) if submatrix else _ABSENT
+        return hashes.of_all(self.rows(submatrix)) if submatrix else _ABSENT
 
     def _about(self, precomputed: int) -> str:
         """A text that is the same for equal precomputed indexes."""
         if precomputed not in self._precomputed:
             value = self.computation.precomputed_indexes[precomputed]
-            self._precomputed[precomputed] = f"{seed_of(_content(value)):x}"
+            self._precomputed[precomputed] = f"{hashes.seed_of(_content(value)):x}"
         return self._precomputed[precomputed]
 
 
 _Action = Callable[[Execution, Command], None]
-_Maker = Callable[[int], Hashes]
+_Maker = Callable[[int], hashes.Hashes]
 """Makes a number for each row of a matrix."""
 
-_ENDS = NoOperationMarker.OPCODE, GotoLabel.OPCODE
-_ADDING = frozenset(each.OPCODE for each in (MatrixAdd, AddRows, AddRowsMulti, AddToRowsMulti))
+_ENDS = c.NoOperationMarker.OPCODE, c.GotoLabel.OPCODE
+_ADDING = frozenset(
+    each.OPCODE for each in (c.MatrixAdd, c.AddRows, c.AddRowsMulti, c.AddToRowsMulti)
+)
 
 _ACTIONS: dict[int, _Action] = {
-    AllocMatrixZeroed.OPCODE: Execution._alloc_zeroed,
-    AllocMatrixUndefined.OPCODE: Execution._alloc_undefined,
-    DeallocMatrix.OPCODE: Execution._dealloc,
-    SwapMatrix.OPCODE: Execution._swap,
-    CompressMatrix.OPCODE: Execution._compress,
-    AcceptInput.OPCODE: Execution._accept,
-    ProvideOutput.OPCODE: Execution._provide,
-    NoOperationMarker.OPCODE: Execution._next_segment,
-    SetConst.OPCODE: Execution._set_const,
-    MatrixCopy.OPCODE: Execution._copy_matrix,
-    MatrixAdd.OPCODE: Execution._copy_matrix,
-    CopyRows.OPCODE: Execution._copy_rows,
-    AddRows.OPCODE: Execution._copy_rows,
-    CopyRowsMulti.OPCODE: Execution._gather,
-    AddRowsMulti.OPCODE: Execution._gather,
-    CopyToRowsMulti.OPCODE: Execution._scatter,
-    AddToRowsMulti.OPCODE: Execution._scatter,
-    AddRowRanges.OPCODE: Execution._add_ranges,
-    Propagate.OPCODE: Execution._propagate,
-    StoreStats.OPCODE: Execution._store_stats,
-    Backprop.OPCODE: Execution._backward,
-    BackpropNoModelUpdate.OPCODE: Execution._backward,
+    c.AllocMatrixZeroed.OPCODE: Execution._alloc_zeroed,
+    c.AllocMatrixUndefined.OPCODE: Execution._alloc_undefined,
+    c.DeallocMatrix.OPCODE: Execution._dealloc,
+    c.SwapMatrix.OPCODE: Execution._swap,
+    c.CompressMatrix.OPCODE: Execution._compress,
+    c.AcceptInput.OPCODE: Execution._accept,
+    c.ProvideOutput.OPCODE: Execution._provide,
+    c.NoOperationMarker.OPCODE: Execution._next_segment,
+    c.SetConst.OPCODE: Execution._set_const,
+    c.MatrixCopy.OPCODE: Execution._copy_matrix,
+    c.MatrixAdd.OPCODE: Execution._copy_matrix,
+    c.CopyRows.OPCODE: Execution._copy_rows,
+    c.AddRows.OPCODE: Execution._copy_rows,
+    c.CopyRowsMulti.OPCODE: Execution._gather,
+    c.AddRowsMulti.OPCODE: Execution._gather,
+    c.CopyToRowsMulti.OPCODE: Execution._scatter,
+    c.AddToRowsMulti.OPCODE: Execution._scatter,
+    c.AddRowRanges.OPCODE: Execution._add_ranges,
+    c.Propagate.OPCODE: Execution._propagate,
+    c.StoreStats.OPCODE: Execution._store_stats,
+    c.Backprop.OPCODE: Execution._backward,
+    c.BackpropNoModelUpdate.OPCODE: Execution._backward,
 }
 """What executes each command; the other commands do nothing that matters here."""
 
 
-def _zeros(rows: int) -> Hashes:
+def _zeros(rows: int) -> hashes.Hashes:
     return np.zeros(rows, np.uint64)
 
 
@@ -488,11 +452,11 @@ def _scaled(given: Rectangle, alpha: int) -> Rectangle:
     """Returns elements times a scale, given as in the table of commands."""
     if alpha == _ONE:
         return given
-    by = factor(alpha_value(alpha))
+    by = hashes.factor(c.alpha_value(alpha))
     return given.changed(lambda column: column * by)
 
 
-def _total(values: Hashes) -> int:
+def _total(values: hashes.Hashes) -> int:
     return int(np.add.reduce(values))
 
 
@@ -535,11 +499,11 @@ class _Kind(NamedTuple):
     is_updatable: bool
     scale: int | None
     is_relu: bool
-    forward: Hashes
-    backward: Hashes
-    stored: Hashes
-    statistics: Hashes
-    pooled: Hashes
+    forward: hashes.Hashes
+    backward: hashes.Hashes
+    stored: hashes.Hashes
+    statistics: hashes.Hashes
+    pooled: hashes.Hashes
 
 
 _COPIES = "NoOpComponent", "BackpropTruncationComponent"
@@ -565,9 +529,9 @@ def _kinds(nnet: Nnet) -> tuple[_Kind, ...]:
                 backprop_needs_output=bool(has & Property.BACKPROP_NEEDS_OUTPUT),
                 is_random=bool(has & Property.RANDOM),
                 is_updatable=bool(has & Property.UPDATABLE),
-                scale=alpha_bits(getattr(component, "scale", 1.0)) if is_copy else None,
+                scale=c.alpha_bits(getattr(component, "scale", 1.0)) if is_copy else None,
                 is_relu=component.type == "RectifiedLinearComponent",
-                **{name: number(seed_of(name, place)) for name in _FUNCTIONS},
+                **{name: hashes.number(hashes.seed_of(name, place)) for name in _FUNCTIONS},
             )
         )
     return tuple(kinds)

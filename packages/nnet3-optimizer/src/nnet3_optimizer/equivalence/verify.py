@@ -6,10 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
-from nnet3_computation.checks import check_fitting
-from nnet3_computation.commands import is_loop
+from nnet3_computation import checks, text
+from nnet3_computation import commands as c
 from nnet3_computation.computation import NnetComputation
-from nnet3_computation.text import command_lines
 
 from nnet3_optimizer.equivalence.contents import Rectangle
 from nnet3_optimizer.equivalence.execution import Behaviour, Contributions, Execution
@@ -51,7 +50,7 @@ def verify_equivalent(nnet: Nnet, before: NnetComputation, after: NnetComputatio
             computation was compiled for another network.
     """
     for computation in (before, after):
-        check_fitting(nnet, computation)
+        checks.check_fitting(nnet, computation)
     _compare_requests(before, after)
     Prover(nnet).verify(before, after)
 
@@ -109,7 +108,7 @@ def _compare_requests(before: NnetComputation, after: NnetComputation) -> None:
     one, other = before.requests, after.requests
     if not one or not other:
         return
-    loops = is_loop(before.command_table) or is_loop(after.command_table)
+    loops = c.is_loop(before.command_table) or c.is_loop(after.command_table)
     if len(one) != len(other) and not loops:
         raise EquivalenceError(
             f"they were compiled for {len(one)} and for {len(other)} segments", what="requests"
@@ -134,7 +133,7 @@ def _explained(
     for when, computation, positions in zip(
         ("before", "after"), computations, error.commands, strict=True
     ):
-        shown = command_lines(computation, nnet, positions[:_SHOWN])
+        shown = text.command_lines(computation, nnet, positions[:_SHOWN])
         lines += [f"  {when}, {line}" for line in shown]
     return EquivalenceError(
         "\n".join(lines),
@@ -148,7 +147,7 @@ def _explained(
 
 def _num_segments(before: NnetComputation, after: NnetComputation) -> int | None:
     """Returns how many segments to compare; None for all of two straight lines."""
-    straight = [each for each in (before, after) if not is_loop(each.command_table)]
+    straight = [each for each in (before, after) if not c.is_loop(each.command_table)]
     if len(straight) == 2:
         return None
     if straight:

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
-from nnet3_computation.analysis import WRITE, CommandKinds
-from nnet3_computation.arrays import Bools, Ids, where
-from nnet3_computation.commands import (
-    FIRST_OPERAND_COLUMN,
-    AcceptInput,
-    NoOperationLabel,
-    NoOperationMarker,
-    ProvideOutput,
-)
+from nnet3_computation import analysis, arrays
+from nnet3_computation import commands as c
 
 from nnet3_optimizer.draft import Draft, with_label_found
 
@@ -67,7 +60,7 @@ def consolidate_io(draft: Draft) -> Draft:
         return draft
     opcodes = draft.opcodes
     is_marker = _is_border(draft)
-    segment: Ids = np.cumsum(is_marker) - is_marker
+    segment: arrays.Ids = np.cumsum(is_marker) - is_marker
     rank = np.ones(len(opcodes), dtype=np.int64)
     accepts, provides = _movable(draft, segment)
     rank[accepts] = 0
@@ -79,10 +72,10 @@ def consolidate_io(draft: Draft) -> Draft:
     return attrs.evolve(draft, table=with_label_found(draft.table.take(order, axis=0)))
 
 
-_BORDERS = CommandKinds.of(NoOperationMarker, NoOperationLabel)
+_BORDERS = analysis.CommandKinds.of(c.NoOperationMarker, c.NoOperationLabel)
 
 
-def _is_border(draft: Draft) -> Bools:
+def _is_border(draft: Draft) -> arrays.Bools:
     """The commands that no command moves past: the ends of segments, and the label of a loop."""
     return _BORDERS.among(draft.opcodes)
 
@@ -90,27 +83,27 @@ def _is_border(draft: Draft) -> Bools:
 def _is_in_order(draft: Draft) -> bool:
     """Whether each segment is inputs, other commands, outputs already."""
     rank = np.ones(len(draft.table), dtype=np.int64)
-    rank[draft.opcodes == AcceptInput.OPCODE] = 0
-    rank[draft.opcodes == ProvideOutput.OPCODE] = 2
-    falls = where(rank[1:] < rank[:-1])
+    rank[draft.opcodes == c.AcceptInput.OPCODE] = 0
+    rank[draft.opcodes == c.ProvideOutput.OPCODE] = 2
+    falls = arrays.where(rank[1:] < rank[:-1])
     is_marker = _is_border(draft)
     return bool((is_marker[falls] | is_marker[falls + 1]).all())
 
 
-def _movable(draft: Draft, segment: Ids) -> tuple[Ids, Ids]:
+def _movable(draft: Draft, segment: arrays.Ids) -> tuple[arrays.Ids, arrays.Ids]:
     """Returns the commands that may move to the beginning, and to the end, of their segments."""
     deallocate = draft.analysis.lifetimes.deallocate
-    movable: dict[int, list[int]] = {AcceptInput.OPCODE: [], ProvideOutput.OPCODE: []}
+    movable: dict[int, list[int]] = {c.AcceptInput.OPCODE: [], c.ProvideOutput.OPCODE: []}
     positions = draft.positions(*movable)
-    matrices = draft.layout.matrix_of[draft.table[positions, FIRST_OPERAND_COLUMN]]
+    matrices = draft.layout.matrix_of[draft.table[positions, c.FIRST_OPERAND_COLUMN]]
     lists = draft.analysis.accesses_to_matrices(matrices)
     for at, matrix in zip(positions.tolist(), matrices.tolist(), strict=True):
         commands, access = lists[matrix]
         in_segment = segment[commands] == segment[at]
-        if draft.opcodes[at] == AcceptInput.OPCODE:
+        if draft.opcodes[at] == c.AcceptInput.OPCODE:
             disturbed = bool((in_segment & (commands < at)).any())
         else:
-            writes = (access & WRITE) != 0
+            writes = (access & analysis.WRITE) != 0
             disturbed = bool((in_segment & writes & (commands > at)).any())
             freed = int(deallocate[matrix])
             disturbed |= freed > at and int(segment[freed]) == int(segment[at])

@@ -6,31 +6,9 @@ import itertools
 from typing import NamedTuple, Self
 
 import numpy as np
-from nnet3_computation.analysis import (
-    COL_OFFSET,
-    MATRIX,
-    NUM_COLS,
-    NUM_ROWS,
-    ROW_OFFSET,
-    CommandKinds,
-)
+from nnet3_computation import analysis, computation
+from nnet3_computation import commands as c
 from nnet3_computation.arrays import Ids, splits_of, where
-from nnet3_computation.commands import (
-    FIRST_OPERAND_COLUMN,
-    OPCODE_COLUMN,
-    AcceptInput,
-    AllocMatrixZeroed,
-    Backprop,
-    BackpropNoModelUpdate,
-    DeallocMatrix,
-    MatrixCopy,
-    ProvideOutput,
-    Table,
-    columns,
-    command_rows,
-    is_loop,
-)
-from nnet3_computation.computation import MatrixDebugInfo
 from nnet3_descriptors.components import ComponentProperties as Property
 
 from nnet3_optimizer.debug_info import concatenated
@@ -96,10 +74,10 @@ def consolidate_model_update(draft: Draft) -> Draft:
         free m1
         free m3
     """
-    if is_loop(draft.table):
+    if c.is_loop(draft.table):
         return draft
-    at = draft.positions(Backprop.OPCODE)
-    component = draft.table[at, FIRST_OPERAND_COLUMN]
+    at = draft.positions(c.Backprop.OPCODE)
+    component = draft.table[at, c.FIRST_OPERAND_COLUMN]
     properties = draft.component_properties[component]
     wanted = int(Property.UPDATABLE | Property.SIMPLE)
     fits = (properties & (wanted | int(Property.USES_MEMO))) == wanted
@@ -145,7 +123,7 @@ class _Update(NamedTuple):
         properties = int(draft.component_properties[component])
         return cls(component, at, [name for name, of in _ARGUMENTS if properties & int(of)])
 
-    def make(self, edit: Edit, gathered: list[tuple[int, Table]]) -> None:
+    def make(self, edit: Edit, gathered: list[tuple[int, c.Table]]) -> None:
         """Copies the operands before each command, and updates after the last command.
 
         Args:
@@ -154,14 +132,14 @@ class _Update(NamedTuple):
         """
         for _, copies in gathered:
             edit.insert(self.at, copies)
-        edit.table[self.at, OPCODE_COLUMN] = BackpropNoModelUpdate.OPCODE
-        edit.delete(self.at[edit.table[self.at, columns(Backprop)["input_deriv"]] == 0])
+        edit.table[self.at, c.OPCODE_COLUMN] = c.BackpropNoModelUpdate.OPCODE
+        edit.delete(self.at[edit.table[self.at, c.columns(c.Backprop)["input_deriv"]] == 0])
         wholes = dict(zip(self.operands, [whole for whole, _ in gathered], strict=True))
-        update = command_rows(Backprop, 1, component=self.component, **wholes)
+        update = c.command_rows(c.Backprop, 1, component=self.component, **wholes)
         edit.insert(int(self.at[-1]) + 1, update)
 
 
-def _gather(draft: Draft, edit: Edit, operands: list[tuple[Ids, str]]) -> list[tuple[int, Table]]:
+def _gather(draft: Draft, edit: Edit, operands: list[tuple[Ids, str]]) -> list[tuple[int, c.Table]]:
     """Adds a matrix for each operand, to gather it in.
 
     Args:
@@ -172,16 +150,16 @@ def _gather(draft: Draft, edit: Edit, operands: list[tuple[Ids, str]]) -> list[t
     Returns:
         For each operand the submatrix that covers its matrix, and the commands that copy into it.
     """
-    parts = np.concatenate([draft.table[at, columns(Backprop)[name]] for at, name in operands])
+    parts = np.concatenate([draft.table[at, c.columns(c.Backprop)[name]] for at, name in operands])
     sizes = np.array([len(at) for at, _ in operands])
     splits = splits_of(sizes)
     begins, bounds = splits[:-1], [*itertools.pairwise(splits.tolist())]
     places = draft.submatrices.take(parts, axis=0)
-    matrix, rows = draft.layout.matrix_of.take(parts), places[:, NUM_ROWS].astype(np.int64)
-    debug_info: list[MatrixDebugInfo | None] = [None] * len(operands)
+    matrix, rows = draft.layout.matrix_of.take(parts), places[:, analysis.NUM_ROWS].astype(np.int64)
+    debug_info: list[computation.MatrixDebugInfo | None] = [None] * len(operands)
     if draft.debug_info:
         infos = [draft.debug_info[each] for each in matrix.tolist()]
-        first_rows = places[:, ROW_OFFSET].astype(np.int64)
+        first_rows = places[:, analysis.ROW_OFFSET].astype(np.int64)
         has_all_rows = rows == draft.matrices[:, 0].take(matrix)
         debug_info = [
             concatenated(
@@ -192,28 +170,28 @@ def _gather(draft: Draft, edit: Edit, operands: list[tuple[Ids, str]]) -> list[t
             )
             for begin, end in bounds
         ]
-    totals, widths = np.add.reduceat(rows, begins), places[begins, NUM_COLS]
+    totals, widths = np.add.reduceat(rows, begins), places[begins, analysis.NUM_COLS]
     new_sizes = zip(totals.tolist(), widths.tolist(), strict=True)
     numbers, wholes = edit.matrices([*new_sizes], debug_info)
     above = np.cumsum(rows) - rows
-    places[:, MATRIX] = numbers.repeat(sizes)
-    places[:, ROW_OFFSET] = above - above[begins].repeat(sizes)
-    places[:, COL_OFFSET] = 0
+    places[:, analysis.MATRIX] = numbers.repeat(sizes)
+    places[:, analysis.ROW_OFFSET] = above - above[begins].repeat(sizes)
+    places[:, analysis.COL_OFFSET] = 0
     own = edit.submatrices(places)
-    copies = command_rows(MatrixCopy, len(parts), alpha=1.0, output=own, input=parts)
+    copies = c.command_rows(c.MatrixCopy, len(parts), alpha=1.0, output=own, input=parts)
     return [
         (whole, copies[begin:end])
         for whole, (begin, end) in zip(wholes.tolist(), bounds, strict=True)
     ]
 
 
-_AT_THE_END = CommandKinds.of(DeallocMatrix, ProvideOutput)
+_AT_THE_END = analysis.CommandKinds.of(c.DeallocMatrix, c.ProvideOutput)
 
 
 def _allocate(draft: Draft, edit: Edit, wholes: Ids) -> None:
     """Allocates matrices at the beginning and frees them at the end."""
-    inputs = where(draft.opcodes != AcceptInput.OPCODE)
+    inputs = where(draft.opcodes != c.AcceptInput.OPCODE)
     begin = int(inputs[0]) if len(inputs) else 0
     end = int(where(~_AT_THE_END.among(draft.opcodes))[-1]) + 1
-    edit.insert(begin, command_rows(AllocMatrixZeroed, len(wholes), matrix=wholes))
-    edit.insert(end, command_rows(DeallocMatrix, len(wholes), matrix=wholes))
+    edit.insert(begin, c.command_rows(c.AllocMatrixZeroed, len(wholes), matrix=wholes))
+    edit.insert(end, c.command_rows(c.DeallocMatrix, len(wholes), matrix=wholes))

@@ -4,32 +4,19 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
-from nnet3_computation.analysis import CommandKinds
-from nnet3_computation.arrays import where
-from nnet3_computation.commands import (
-    OPCODE_COLUMN,
-    SCHEMA,
-    AddRows,
-    AddRowsMulti,
-    AddToRowsMulti,
-    Command,
-    CopyRows,
-    CopyRowsMulti,
-    CopyToRowsMulti,
-    MatrixAdd,
-    MatrixCopy,
-)
+from nnet3_computation import analysis, arrays
+from nnet3_computation import commands as c
 
 from nnet3_optimizer.draft import Draft
 
-_COPIES: dict[type[Command], type[Command]] = {
-    MatrixAdd: MatrixCopy,
-    AddRows: CopyRows,
-    AddRowsMulti: CopyRowsMulti,
-    AddToRowsMulti: CopyToRowsMulti,
+_COPIES: dict[type[c.Command], type[c.Command]] = {
+    c.MatrixAdd: c.MatrixCopy,
+    c.AddRows: c.CopyRows,
+    c.AddRowsMulti: c.CopyRowsMulti,
+    c.AddToRowsMulti: c.CopyToRowsMulti,
 }
-_ADDITIONS = CommandKinds.of(*_COPIES)
-_COPY_OF = np.arange(len(SCHEMA.types), dtype=np.int32)
+_ADDITIONS = analysis.CommandKinds.of(*_COPIES)
+_COPY_OF = np.arange(len(c.SCHEMA.types), dtype=np.int32)
 for _addition, _copy in _COPIES.items():
     _COPY_OF[_addition.OPCODE] = _copy.OPCODE
 
@@ -73,13 +60,13 @@ def convert_addition(draft: Draft) -> Draft:
     if not adds.any():
         return draft
     adds &= draft.analysis.writes_into_zeros
-    convertible = where(adds)
+    convertible = arrays.where(adds)
     if not len(convertible):
         return draft
     table = draft.table.copy()
-    table[convertible, OPCODE_COLUMN] = _COPY_OF[table[convertible, OPCODE_COLUMN]]
+    table[convertible, c.OPCODE_COLUMN] = _COPY_OF[table[convertible, c.OPCODE_COLUMN]]
     # A command that adds rows to other matrices may leave some of their rows unchanged.
-    sets = adds & (draft.opcodes != AddToRowsMulti.OPCODE)
+    sets = adds & (draft.opcodes != c.AddToRowsMulti.OPCODE)
     after = attrs.evolve(draft, table=table)
     after.findings.submatrix_accesses = draft.analysis.submatrix_accesses.setting(sets)
     after.findings.lifetimes = draft.findings.lifetimes

@@ -4,21 +4,9 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
+from nnet3_computation import commands as c
 from nnet3_computation.analysis import MATRIX, WRITE, CommandKinds, Layout, SubmatrixAccesses
 from nnet3_computation.arrays import Ids, where
-from nnet3_computation.commands import (
-    ALPHA_COLUMN,
-    FIRST_OPERAND_COLUMN,
-    AcceptInput,
-    AllocMatrixUndefined,
-    AllocMatrixZeroed,
-    DeallocMatrix,
-    MatrixCopy,
-    SetConst,
-    Table,
-    alpha_bits,
-    is_in_segments,
-)
 
 from nnet3_optimizer.debug_info import extended
 from nnet3_optimizer.draft import Draft
@@ -27,10 +15,12 @@ from nnet3_optimizer.passes.merge_candidates import Candidates, contiguous_matri
 WORTH_EXTENDING = 0.8
 """The least part of the rows of the source that the command copies already."""
 
-_ONE = alpha_bits(1.0)
+_ONE = c.alpha_bits(1.0)
 
-_DEFINING = CommandKinds.of(AcceptInput, AllocMatrixZeroed)
-_OF_WHOLES = CommandKinds.of(AllocMatrixUndefined, AllocMatrixZeroed, DeallocMatrix, SetConst)
+_DEFINING = CommandKinds.of(c.AcceptInput, c.AllocMatrixZeroed)
+_OF_WHOLES = CommandKinds.of(
+    c.AllocMatrixUndefined, c.AllocMatrixZeroed, c.DeallocMatrix, c.SetConst
+)
 
 
 def extend_matrices(draft: Draft) -> Draft:
@@ -87,12 +77,12 @@ def extend_matrices(draft: Draft) -> Draft:
         free m2
         free m3
     """
-    if is_in_segments(draft.table):
+    if c.is_in_segments(draft.table):
         return draft
-    at = draft.positions(MatrixCopy.OPCODE)
+    at = draft.positions(c.MatrixCopy.OPCODE)
     part_of = ~draft.layout.is_whole & draft.layout.is_full_width
-    at = at[part_of.take(draft.table[at, FIRST_OPERAND_COLUMN + 1])]
-    at = at[draft.table[at, ALPHA_COLUMN] == _ONE]
+    at = at[part_of.take(draft.table[at, c.FIRST_OPERAND_COLUMN + 1])]
+    at = at[draft.table[at, c.ALPHA_COLUMN] == _ONE]
     if not len(at):
         return draft
     at = at[_fits(draft, at)]
@@ -103,8 +93,8 @@ def extend_matrices(draft: Draft) -> Draft:
 
 def _fits(draft: Draft, at: np.ndarray) -> np.ndarray:
     """Returns which of these copies satisfy rules 1 and 2."""
-    target = draft.submatrices.take(draft.table[at, FIRST_OPERAND_COLUMN], axis=0)
-    source = draft.submatrices.take(draft.table[at, FIRST_OPERAND_COLUMN + 1], axis=0)
+    target = draft.submatrices.take(draft.table[at, c.FIRST_OPERAND_COLUMN], axis=0)
+    source = draft.submatrices.take(draft.table[at, c.FIRST_OPERAND_COLUMN + 1], axis=0)
     source_size = draft.matrices.take(source[:, MATRIX], axis=0)
     target_size = draft.matrices.take(target[:, MATRIX], axis=0)
     lifetimes = draft.analysis.lifetimes
@@ -124,7 +114,7 @@ def _fits(draft: Draft, at: np.ndarray) -> np.ndarray:
 
 def _source_is_defined(draft: Draft, at: np.ndarray) -> np.ndarray:
     """Returns which of these copies satisfy rule 3."""
-    matrix = draft.layout.matrix_of[draft.table[at, FIRST_OPERAND_COLUMN + 1]]
+    matrix = draft.layout.matrix_of[draft.table[at, c.FIRST_OPERAND_COLUMN + 1]]
     allocates = draft.opcodes[draft.analysis.lifetimes.allocate[matrix]]
     is_defined: np.ndarray = _DEFINING.among(allocates)
     if not is_defined.all():
@@ -138,13 +128,13 @@ def _removable(draft: Draft, at: Ids) -> Ids:
 
     The new rows of the destination do not matter for that: no command reads them.
     """
-    matrix = draft.layout.matrix_of[draft.table[at, FIRST_OPERAND_COLUMN + 1]]
+    matrix = draft.layout.matrix_of[draft.table[at, c.FIRST_OPERAND_COLUMN + 1]]
     allocate = draft.analysis.lifetimes.allocate[matrix]
     either = np.ones(len(at), dtype=np.bool_)
     copies = Candidates(
         command=at,
-        s1=draft.table[allocate, FIRST_OPERAND_COLUMN].astype(np.int64),
-        s2=draft.table[at, FIRST_OPERAND_COLUMN].astype(np.int64),
+        s1=draft.table[allocate, c.FIRST_OPERAND_COLUMN].astype(np.int64),
+        s2=draft.table[at, c.FIRST_OPERAND_COLUMN].astype(np.int64),
         is_assignment=either,
         left=either,
         right=either,
@@ -180,7 +170,7 @@ def _is_removable(
     of_s1 = matrix == layout.matrix_of[s1]
     of_s2 = where(matrix == layout.matrix_of[s2])
     of_s2 = of_s2[layout.overlap(accesses.submatrix.take(of_s2), np.full(len(of_s2), s2))]
-    of_s2 = of_s2[draft.opcodes.take(accesses.command.take(of_s2)) != AllocMatrixZeroed.OPCODE]
+    of_s2 = of_s2[draft.opcodes.take(accesses.command.take(of_s2)) != c.AllocMatrixZeroed.OPCODE]
     at, writes = accesses.command, (accesses.access & WRITE) != 0
     last_use, last_write = at[of_s1].max(), at[of_s1 & writes].max(initial=-1)
     again = at[of_s2[writes[of_s2] & (at[of_s2] > command)]].min(initial=len(draft.table))
@@ -190,8 +180,8 @@ def _is_removable(
 
 def _extended(draft: Draft, at: np.ndarray) -> Draft:
     table = draft.table.copy()
-    target = draft.submatrices[table[at, FIRST_OPERAND_COLUMN]].copy()
-    source = draft.submatrices[table[at, FIRST_OPERAND_COLUMN + 1]].copy()
+    target = draft.submatrices[table[at, c.FIRST_OPERAND_COLUMN]].copy()
+    source = draft.submatrices[table[at, c.FIRST_OPERAND_COLUMN + 1]].copy()
     source[:, 2] = target[:, 2] = draft.matrices[source[:, MATRIX], 0]
     matrices = draft.matrices.copy()
     np.maximum.at(matrices[:, 0], target[:, MATRIX], target[:, 1] + target[:, 2])
@@ -200,8 +190,8 @@ def _extended(draft: Draft, at: np.ndarray) -> Draft:
     whole[:, MATRIX], whole[:, 2], whole[:, 4] = grown, matrices[grown, 0], matrices[grown, 1]
     first = len(draft.submatrices)
     submatrices = np.concatenate([draft.submatrices, target, source, whole])
-    table[at, FIRST_OPERAND_COLUMN] = first + np.arange(len(at))
-    table[at, FIRST_OPERAND_COLUMN + 1] = first + len(at) + np.arange(len(at))
+    table[at, c.FIRST_OPERAND_COLUMN] = first + np.arange(len(at))
+    table[at, c.FIRST_OPERAND_COLUMN + 1] = first + len(at) + np.arange(len(at))
     new_whole = np.zeros(len(matrices), dtype=np.int32)
     new_whole[grown] = first + 2 * len(at) + np.arange(len(grown))
     _use_whole(draft, table, new_whole)
@@ -220,11 +210,11 @@ def _extended(draft: Draft, at: np.ndarray) -> Draft:
     return larger
 
 
-def _use_whole(draft: Draft, table: Table, new_whole: Table) -> None:
+def _use_whole(draft: Draft, table: c.Table, new_whole: c.Table) -> None:
     """Lets the commands that name whole matrices name all rows of the larger matrices."""
     at = _OF_WHOLES.positions(draft.opcodes)
-    named = table[at, FIRST_OPERAND_COLUMN]
-    is_constant = draft.opcodes[at] == SetConst.OPCODE
+    named = table[at, c.FIRST_OPERAND_COLUMN]
+    is_constant = draft.opcodes[at] == c.SetConst.OPCODE
     whole = new_whole.take(draft.layout.matrix_of.take(named))
     changes = (whole > 0) & (draft.layout.is_whole.take(named) | ~is_constant)
-    table[at[changes], FIRST_OPERAND_COLUMN] = whole[changes]
+    table[at[changes], c.FIRST_OPERAND_COLUMN] = whole[changes]

@@ -5,40 +5,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from nnet3_computation.analysis import (
-    LIST_COLUMN,
-    MATRIX,
-    NUM_COLS,
-    NUM_ROWS,
-    OFFSETS,
-    ROW_OFFSET,
-    WRITE,
-    contain,
-)
+from nnet3_computation import analysis, memory
+from nnet3_computation import commands as c
 from nnet3_computation.arrays import Bools, Ids, ordering, where
-from nnet3_computation.commands import (
-    ALPHA_COLUMN,
-    FIRST_OPERAND_COLUMN,
-    OPCODE_COLUMN,
-    SCHEMA,
-    AllocMatrixUndefined,
-    AllocMatrixZeroed,
-    DeallocMatrix,
-    MatrixCopy,
-    NoOperationMarker,
-    SwapMatrix,
-    Table,
-    alpha_bits,
-    columns,
-    is_in_segments,
-)
-from nnet3_computation.memory import matrix_bytes
 from nnet3_descriptors.indexes import distinct
 
 from nnet3_optimizer.draft import Draft, Edit
 
-_OUTPUT, _INPUT = (columns(MatrixCopy)[name] for name in ("output", "input"))
-_ONE = alpha_bits(1.0)
+_OUTPUT, _INPUT = (c.columns(c.MatrixCopy)[name] for name in ("output", "input"))
+_ONE = c.alpha_bits(1.0)
 _WORTH_IT = 0.75
 """The copies may need at most this part of the memory of their sources."""
 
@@ -115,8 +90,12 @@ def gather_early(draft: Draft) -> Draft:
         free m4
         free m5
     """
-    markers = draft.positions(NoOperationMarker.OPCODE)
-    if is_in_segments(draft.table) or not len(markers) or len(draft.positions(SwapMatrix.OPCODE)):
+    markers = draft.positions(c.NoOperationMarker.OPCODE)
+    if (
+        c.is_in_segments(draft.table)
+        or not len(markers)
+        or len(draft.positions(c.SwapMatrix.OPCODE))
+    ):
         return draft
     marker = int(markers[0])
     found = [_copies(draft, marker, target) for target in _targets(draft, marker).tolist()]
@@ -139,15 +118,15 @@ def _targets(draft: Draft, marker: int) -> Ids:
     lifetimes = draft.analysis.lifetimes
     is_source = (first >= 0) & (first < marker) & (last > marker)
     is_source &= ~lifetimes.is_output & ~lifetimes.is_input
-    copies = draft.positions(MatrixCopy.OPCODE)
+    copies = draft.positions(c.MatrixCopy.OPCODE)
     copies = copies[copies > marker]
     rows, matrix_of = draft.table.take(copies, axis=0), draft.layout.matrix_of
     source = matrix_of.take(rows[:, _INPUT])
-    copies = copies[(rows[:, ALPHA_COLUMN] == _ONE) & is_source[source]]
+    copies = copies[(rows[:, c.ALPHA_COLUMN] == _ONE) & is_source[source]]
     if not len(copies):
         return where(is_source[:0])
-    at = draft.positions(AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE)
-    allocated = matrix_of.take(draft.table[at, FIRST_OPERAND_COLUMN])
+    at = draft.positions(c.AllocMatrixUndefined.OPCODE, c.AllocMatrixZeroed.OPCODE)
+    allocated = matrix_of.take(draft.table[at, c.FIRST_OPERAND_COLUMN])
     once = np.bincount(allocated, minlength=len(draft.matrices)) == 1
     is_target = np.zeros(len(draft.matrices), dtype=np.bool_)
     is_target[matrix_of.take(draft.table[copies, _OUTPUT])] = True
@@ -155,8 +134,8 @@ def _targets(draft: Draft, marker: int) -> Ids:
     is_copy = np.zeros(len(draft.table), dtype=np.bool_)
     is_copy[copies] = True
     accesses = draft.analysis.submatrix_accesses
-    is_other = ~is_copy & (draft.opcodes != AllocMatrixZeroed.OPCODE)
-    otherwise = where(((accesses.access & WRITE) != 0) & is_other.take(accesses.command))
+    is_other = ~is_copy & (draft.opcodes != c.AllocMatrixZeroed.OPCODE)
+    otherwise = where(((accesses.access & analysis.WRITE) != 0) & is_other.take(accesses.command))
     is_target[matrix_of.take(accesses.submatrix.take(otherwise))] = False
     return where(is_target)
 
@@ -190,7 +169,7 @@ def _copies(draft: Draft, marker: int, target: int) -> _Gathering | None:
     writes, users = uses.writes[at], uses.command[at]
     command = users[writes]
     rows = table[command]
-    source = draft.submatrices[rows[:, _INPUT], MATRIX].astype(np.int64)
+    source = draft.submatrices[rows[:, _INPUT], analysis.MATRIX].astype(np.int64)
     reads = users[~writes]
     if len(reads) and reads[0] < command[-1]:
         return None
@@ -207,32 +186,34 @@ def _copies(draft: Draft, marker: int, target: int) -> _Gathering | None:
     later = where(~is_forward & (user != command[copy]))
     reader, copy, submatrix = user[later], copy[later], uses.submatrix[at_sources[later]]
     taken = draft.submatrices[rows[:, _INPUT]]
-    wrong = uses.writes[at_sources[later]] | (LIST_COLUMN[table[reader, OPCODE_COLUMN]] > 0)
-    wrong |= ~contain(taken[copy], draft.submatrices[submatrix])
+    wrong = uses.writes[at_sources[later]] | (
+        analysis.LIST_COLUMN[table[reader, c.OPCODE_COLUMN]] > 0
+    )
+    wrong |= ~analysis.contain(taken[copy], draft.submatrices[submatrix])
     if wrong.any():
         return None
     return _Gathering(target, command, source, last_forward, reader, submatrix, copy)
 
 
-def _share_rows(draft: Draft, outputs: Table) -> bool:
+def _share_rows(draft: Draft, outputs: c.Table) -> bool:
     """Whether one of several parts of a matrix lacks columns, or covers rows of another."""
     parts = draft.submatrices[outputs].astype(np.int64)
-    if (parts[:, NUM_COLS] != draft.matrices[parts[:, MATRIX], 1]).any():
+    if (parts[:, analysis.NUM_COLS] != draft.matrices[parts[:, analysis.MATRIX], 1]).any():
         return True
-    parts = parts[np.argsort(parts[:, ROW_OFFSET], kind="stable")]
-    end = parts[:, ROW_OFFSET] + parts[:, NUM_ROWS]
-    return bool((parts[1:, ROW_OFFSET] < end[:-1]).any())
+    parts = parts[np.argsort(parts[:, analysis.ROW_OFFSET], kind="stable")]
+    end = parts[:, analysis.ROW_OFFSET] + parts[:, analysis.NUM_ROWS]
+    return bool((parts[1:, analysis.ROW_OFFSET] < end[:-1]).any())
 
 
 def _is_worth_it(draft: Draft, copies: _Gathering) -> bool:
-    sizes = matrix_bytes(draft.matrices.take([copies.target, *copies.source], axis=0))
+    sizes = memory.matrix_bytes(draft.matrices.take([copies.target, *copies.source], axis=0))
     return int(sizes[0]) <= _WORTH_IT * int(sizes[1:].sum())
 
 
 def _move(draft: Draft, edit: Edit, found: list[_Gathering]) -> None:
     """Makes copies in the forward part; targets are allocated for the first, sources freed."""
     table, lifetimes = draft.table, draft.analysis.lifetimes
-    is_free = draft.opcodes == DeallocMatrix.OPCODE
+    is_free = draft.opcodes == c.DeallocMatrix.OPCODE
     others = where(~is_free)
     last_forward = np.concatenate([copies.last_forward for copies in found])
     # After the matrices that are freed there already.
@@ -276,10 +257,10 @@ def _read_copies(draft: Draft, edit: Edit, copies: _Gathering) -> None:
     rows = draft.table[copies.command]
     made, taken = (draft.submatrices[rows[copies.copy, at]] for at in (_OUTPUT, _INPUT))
     parts = draft.submatrices[copies.submatrix]
-    parts[:, MATRIX] = made[:, MATRIX]
-    parts[:, OFFSETS] += made[:, OFFSETS] - taken[:, OFFSETS]
+    parts[:, analysis.MATRIX] = made[:, analysis.MATRIX]
+    parts[:, analysis.OFFSETS] += made[:, analysis.OFFSETS] - taken[:, analysis.OFFSETS]
     numbers = edit.submatrices(parts)
-    named = SCHEMA.is_matrix[draft.opcodes[copies.reader]]
+    named = c.SCHEMA.is_matrix[draft.opcodes[copies.reader]]
     named &= draft.table[copies.reader] == copies.submatrix[:, None]
     which, column = named.nonzero()
     edit.table[copies.reader[which], column] = numbers[which]

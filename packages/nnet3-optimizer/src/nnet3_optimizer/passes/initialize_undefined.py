@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import attrs
-from nnet3_computation.commands import (
-    FIRST_OPERAND_COLUMN,
-    OPCODE_COLUMN,
-    AllocMatrixUndefined,
-    AllocMatrixZeroed,
-)
+from nnet3_computation import commands as c
 
 from nnet3_optimizer.draft import Draft
 
@@ -43,13 +38,13 @@ def initialize_undefined(draft: Draft) -> Draft:
         segment end
         free m1
     """
-    at = draft.positions(AllocMatrixZeroed.OPCODE)
+    at = draft.positions(c.AllocMatrixZeroed.OPCODE)
     if not len(at):
         return draft
-    matrix = draft.layout.matrix_of[draft.table[at, FIRST_OPERAND_COLUMN]]
+    matrix = draft.layout.matrix_of[draft.table[at, c.FIRST_OPERAND_COLUMN]]
     needless = at[~draft.analysis.needs_zeros[matrix]]
     if not len(needless):
         return draft
     table = draft.table.copy()
-    table[needless, OPCODE_COLUMN] = AllocMatrixUndefined.OPCODE
+    table[needless, c.OPCODE_COLUMN] = c.AllocMatrixUndefined.OPCODE
     return attrs.evolve(draft, table=table)

@@ -7,31 +7,8 @@ from typing import Any
 
 import attrs
 import numpy as np
-from nnet3_computation import ComputationError
-from nnet3_computation.analysis import MATRIX
-from nnet3_computation.arrays import Bools
-from nnet3_computation.commands import (
-    FIRST_OPERAND_COLUMN,
-    SCHEMA,
-    AcceptInput,
-    AddRowRanges,
-    AddRows,
-    AddRowsMulti,
-    AddToRowsMulti,
-    Backprop,
-    BackpropNoModelUpdate,
-    Command,
-    CopyRows,
-    CopyRowsMulti,
-    CopyToRowsMulti,
-    MatrixAdd,
-    MatrixCopy,
-    NoOperationMarker,
-    ProvideOutput,
-    Table,
-    columns,
-)
-from nnet3_computation.computation import T
+from nnet3_computation import ComputationError, analysis, arrays, computation
+from nnet3_computation import commands as c
 from nnet3_descriptors.components import ComponentProperties as Property
 
 from nnet3_optimizer.draft import Draft, Edit, drop_unused_memos, without_unused_matrices
@@ -124,19 +101,19 @@ def limit_derivative_times(
 
 def _has_backward_pass(draft: Draft) -> bool:
     """Whether derivatives are accepted, which commands after the last segment do."""
-    ends = draft.positions(NoOperationMarker.OPCODE)
-    accepts = draft.positions(AcceptInput.OPCODE)
+    ends = draft.positions(c.NoOperationMarker.OPCODE)
+    accepts = draft.positions(c.AcceptInput.OPCODE)
     return len(ends) > 0 and bool((accepts > ends[-1]).any())
 
 
 def _last_output_time(draft: Draft) -> int:
-    at = draft.positions(ProvideOutput.OPCODE)
-    at = at[at < draft.positions(NoOperationMarker.OPCODE)[0]]
-    matrices = draft.submatrices[draft.table[at, FIRST_OPERAND_COLUMN], MATRIX].tolist()
-    return max(int(draft.debug_info[m].pattern[:, T].max()) for m in matrices)
+    at = draft.positions(c.ProvideOutput.OPCODE)
+    at = at[at < draft.positions(c.NoOperationMarker.OPCODE)[0]]
+    matrices = draft.submatrices[draft.table[at, c.FIRST_OPERAND_COLUMN], analysis.MATRIX].tolist()
+    return max(int(draft.debug_info[m].pattern[:, computation.T].max()) for m in matrices)
 
 
-def _around(kept: Bools) -> range:
+def _around(kept: arrays.Bools) -> range:
     """Returns the rows from the first to the last of those that are true."""
     at = np.flatnonzero(kept)
     return range(int(at[0]), int(at[-1]) + 1) if len(at) else range(0)
@@ -149,27 +126,27 @@ class _Limiter:
         self.draft = draft
         self.edit = Edit(draft)
         self.low, self.high = low, high
-        self._kept: dict[int, Bools] = {}
+        self._kept: dict[int, arrays.Bools] = {}
         self._narrowed: dict[tuple[int, range], int] = {}
 
     def run(self) -> Draft:
         """Returns the narrowed draft."""
-        actions: dict[type[Command], Callable[[int, Any], None]] = {
-            Backprop: self._backprop,
-            BackpropNoModelUpdate: self._backprop,
-            MatrixCopy: self._matrix,
-            MatrixAdd: self._matrix,
-            CopyRows: self._rows,
-            AddRows: self._rows,
-            CopyRowsMulti: self._multi,
-            AddRowsMulti: self._multi,
-            CopyToRowsMulti: self._multi,
-            AddToRowsMulti: self._multi,
-            AddRowRanges: self._ranges,
+        actions: dict[type[c.Command], Callable[[int, Any], None]] = {
+            c.Backprop: self._backprop,
+            c.BackpropNoModelUpdate: self._backprop,
+            c.MatrixCopy: self._matrix,
+            c.MatrixAdd: self._matrix,
+            c.CopyRows: self._rows,
+            c.AddRows: self._rows,
+            c.CopyRowsMulti: self._multi,
+            c.AddRowsMulti: self._multi,
+            c.CopyToRowsMulti: self._multi,
+            c.AddToRowsMulti: self._multi,
+            c.AddRowRanges: self._ranges,
         }
         for at in self.draft.positions(*(each.OPCODE for each in actions)).tolist():
             row = self.draft.table[at].tolist()
-            command = SCHEMA.command(row)
+            command = c.SCHEMA.command(row)
             actions[type(command)](at, command)
         drop_unused_memos(self.edit.table)
         return without_unused_matrices(self.edit.draft())
@@ -177,16 +154,16 @@ class _Limiter:
     # -- which rows ----------------------------------------------------------------------------
 
     def _is_deriv(self, submatrix: int) -> bool:
-        matrix = int(self.draft.submatrices[submatrix, MATRIX])
+        matrix = int(self.draft.submatrices[submatrix, analysis.MATRIX])
         return submatrix > 0 and self.draft.debug_info[matrix].is_deriv
 
-    def _kept_rows(self, submatrix: int) -> Bools:
+    def _kept_rows(self, submatrix: int) -> arrays.Bools:
         """Returns which rows of a submatrix are inside the range; for values all rows."""
         matrix, row, rows, _, _ = self.draft.submatrices[submatrix].tolist()
         if not self._is_deriv(submatrix):
             return np.ones(rows, dtype=np.bool_)
         if matrix not in self._kept:
-            t = self.draft.debug_info[matrix].cindexes[:, T]
+            t = self.draft.debug_info[matrix].cindexes[:, computation.T]
             self._kept[matrix] = (t >= self.low) & (t <= self.high)
         return self._kept[matrix][row : row + rows]
 
@@ -203,13 +180,13 @@ class _Limiter:
             self._narrowed[key] = self.edit.rows_of(submatrix, stretch.start, len(stretch))
         return self._narrowed[key]
 
-    def _set(self, at: int, command: Command, **operands: int) -> None:
+    def _set(self, at: int, command: c.Command, **operands: int) -> None:
         for name, value in operands.items():
-            self.edit.table[at, columns(type(command))[name]] = value
+            self.edit.table[at, c.columns(type(command))[name]] = value
 
     # -- commands ------------------------------------------------------------------------------
 
-    def _backprop(self, at: int, command: Backprop | BackpropNoModelUpdate) -> None:
+    def _backprop(self, at: int, command: c.Backprop | c.BackpropNoModelUpdate) -> None:
         stretch = self._stretch(command.output_deriv)
         if not len(stretch):
             self.edit.delete(at)
@@ -220,7 +197,7 @@ class _Limiter:
             parts = {name: self._part(getattr(command, name), stretch) for name in names}
             self._set(at, command, **parts)
 
-    def _matrix(self, at: int, command: MatrixCopy | MatrixAdd) -> None:
+    def _matrix(self, at: int, command: c.MatrixCopy | c.MatrixAdd) -> None:
         kept = self._kept_rows(command.output) & self._kept_rows(command.input)
         stretch = _around(kept)
         if not len(stretch):
@@ -231,12 +208,12 @@ class _Limiter:
         if kept.all():
             self._set(at, command, output=output, input=given)
             return
-        by_rows = CopyRows if isinstance(command, MatrixCopy) else AddRows
+        by_rows = c.CopyRows if isinstance(command, c.MatrixCopy) else c.AddRows
         indexes = self.edit.indexes(np.where(kept, np.arange(len(stretch)), -1))
         by = by_rows(output=output, input=given, indexes=indexes, alpha=command.alpha)
         self.edit.replace(at, by)
 
-    def _rows(self, at: int, command: CopyRows | AddRows) -> None:
+    def _rows(self, at: int, command: c.CopyRows | c.AddRows) -> None:
         own, source = self._stretch(command.output), self._stretch(command.input)
         indexes = self.draft.indexes[command.indexes]
         kept = self._kept_rows(command.output) & (indexes >= 0)
@@ -254,7 +231,9 @@ class _Limiter:
         )
 
     def _multi(
-        self, at: int, command: CopyRowsMulti | AddRowsMulti | CopyToRowsMulti | AddToRowsMulti
+        self,
+        at: int,
+        command: c.CopyRowsMulti | c.AddRowsMulti | c.CopyToRowsMulti | c.AddToRowsMulti,
     ) -> None:
         name = command.OPERANDS[0].name
         first = int(getattr(command, name))
@@ -276,12 +255,12 @@ class _Limiter:
         changes["indexes_multi"] = self.edit.indexes_multi(new[own.start : own.stop])
         self._set(at, command, **changes)
 
-    def _ranges(self, at: int, command: AddRowRanges) -> None:
+    def _ranges(self, at: int, command: c.AddRowRanges) -> None:
         own, source = self._stretch(command.output), self._stretch(command.input)
         ranges = self.draft.indexes_ranges[command.indexes_ranges]
         kept_source = self._kept_rows(command.input)
         # Sequences one after the other leave several pieces of a range: a command for each.
-        pieces: list[Table] = []
+        pieces: list[c.Table] = []
         for row in np.flatnonzero(self._kept_rows(command.output)).tolist():
             for number, piece in enumerate(_pieces(kept_source, *ranges[row].tolist())):
                 if number == len(pieces):
@@ -298,7 +277,7 @@ class _Limiter:
             self.edit.insert(at + 1, np.array([added.row], np.int32))
 
 
-def _pieces(kept: Bools, begin: int, end: int) -> list[range]:
+def _pieces(kept: arrays.Bools, begin: int, end: int) -> list[range]:
     """Returns the runs of rows inside the time range, among the rows from begin to end - 1."""
     edges = np.flatnonzero(np.diff(kept[begin:end].astype(np.int8), prepend=0, append=0))
     return [range(begin + first, begin + last) for first, last in edges.reshape(-1, 2).tolist()]

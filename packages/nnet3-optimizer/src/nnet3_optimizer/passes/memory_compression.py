@@ -5,21 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from nnet3_computation.analysis import READ, CommandKinds
-from nnet3_computation.arrays import Bools, Ids, where
-from nnet3_computation.commands import (
-    INT16,
-    ONE_BIT,
-    AllocMatrixZeroed,
-    Backprop,
-    BackpropNoModelUpdate,
-    CompressMatrix,
-    DecompressMatrix,
-    NoOperationMarker,
-    command_rows,
-    is_loop,
-    operand,
-)
+from nnet3_computation import analysis, arrays
+from nnet3_computation import commands as c
 from nnet3_descriptors.values import remembered
 
 from nnet3_optimizer.draft import Draft, Edit
@@ -34,7 +21,7 @@ LOSSY_RANGE = 10.0
 
 RELU = "RectifiedLinearComponent"
 
-_BACKWARD = CommandKinds.of(Backprop, BackpropNoModelUpdate)
+_BACKWARD = analysis.CommandKinds.of(c.Backprop, c.BackpropNoModelUpdate)
 
 
 def memory_compression(draft: Draft, level: int) -> Draft:
@@ -88,22 +75,22 @@ def memory_compression(draft: Draft, level: int) -> Draft:
         free m1
         free m3
     """
-    markers = draft.positions(NoOperationMarker.OPCODE)
-    if level < 1 or is_loop(draft.table) or len(markers) != 1:
+    markers = draft.positions(c.NoOperationMarker.OPCODE)
+    if level < 1 or c.is_loop(draft.table) or len(markers) != 1:
         return draft
     bits, others = idle_matrices(draft, int(markers[0]), level)
     if not len(bits.matrix) and not len(others.matrix):
         return draft
     edit = Edit(draft)
-    for idle, kind, alpha in ((bits, ONE_BIT, 0.0), (others, INT16, LOSSY_RANGE)):
+    for idle, kind, alpha in ((bits, c.ONE_BIT, 0.0), (others, c.INT16, LOSSY_RANGE)):
         if not len(idle.matrix):
             continue
         count, whole = len(idle.matrix), draft.layout.whole_submatrix[idle.matrix]
-        packs = command_rows(
-            CompressMatrix, count, alpha, matrix=whole, compression_type=kind, truncate=1
+        packs = c.command_rows(
+            c.CompressMatrix, count, alpha, matrix=whole, compression_type=kind, truncate=1
         )
         edit.insert(idle.last_forward + 1, packs)
-        edit.insert(idle.first_backward, command_rows(DecompressMatrix, count, matrix=whole))
+        edit.insert(idle.first_backward, c.command_rows(c.DecompressMatrix, count, matrix=whole))
     return edit.draft()
 
 
@@ -116,9 +103,9 @@ class Idle(NamedTuple):
             backward part that use each.
     """
 
-    matrix: Ids
-    last_forward: Ids
-    first_backward: Ids
+    matrix: arrays.Ids
+    last_forward: arrays.Ids
+    first_backward: arrays.Ids
 
 
 _NONE_IDLE = Idle(*np.zeros((3, 0), dtype=np.int64))
@@ -133,7 +120,7 @@ def idle_matrices(draft: Draft, marker: int, level: int) -> tuple[Idle, Idle]:
         return bits, _NONE_IDLE
     is_other = _is_used_on_both_sides(draft, marker)
     is_other[bits.matrix] = False
-    others = where(is_other)
+    others = arrays.where(is_other)
     return bits, Idle(others, *draft.analysis.uses.around(others, marker))
 
 
@@ -145,13 +132,13 @@ def _kept_as_bits(draft: Draft, marker: int) -> Idle:
     before, after, is_read = _last_two(draft, candidates)
     # The last access is the only one of the backward part, and only reads.
     fits = (before >= 0) & (before < marker) & (after > marker) & is_read
-    fits &= draft.opcodes[before] != AllocMatrixZeroed.OPCODE
+    fits &= draft.opcodes[before] != c.AllocMatrixZeroed.OPCODE
     fits &= ~draft.analysis.lifetimes.is_output[candidates]
     fits &= _is_looked_at_by_relu(draft, candidates, after)
     return Idle(candidates[fits], before[fits], after[fits])
 
 
-def _last_two(draft: Draft, matrices: Ids) -> tuple[Ids, Ids, Bools]:
+def _last_two(draft: Draft, matrices: arrays.Ids) -> tuple[arrays.Ids, arrays.Ids, arrays.Bools]:
     """Returns the second last command that accesses each matrix, or -1, and the last command.
 
     Allocation with zeros is an access.
@@ -163,7 +150,7 @@ def _last_two(draft: Draft, matrices: Ids) -> tuple[Ids, Ids, Bools]:
     is_wanted = np.zeros(count, dtype=np.bool_)
     is_wanted[matrices] = True
     matrix = draft.layout.matrix_of.take(accesses.submatrix)
-    at = where(is_wanted.take(matrix))
+    at = arrays.where(is_wanted.take(matrix))
     matrix, command = matrix.take(at), accesses.command.take(at)
     before, after = np.full((2, count), -1, dtype=np.int64)
     # Of several assignments to one element the last one holds.
@@ -171,41 +158,41 @@ def _last_two(draft: Draft, matrices: Ids) -> tuple[Ids, Ids, Bools]:
     earlier = command < after.take(matrix)
     before[matrix[earlier]] = command[earlier]
     is_written = np.zeros(count, dtype=np.bool_)
-    is_written[matrix[~earlier & (accesses.access.take(at) != READ)]] = True
+    is_written[matrix[~earlier & (accesses.access.take(at) != analysis.READ)]] = True
     return before[matrices], after[matrices], ~is_written[matrices]
 
 
-def _is_used_on_both_sides(draft: Draft, marker: int) -> Bools:
+def _is_used_on_both_sides(draft: Draft, marker: int) -> arrays.Bools:
     """Returns which matrices, (M,), other than outputs, are used before and after the marker."""
     first, last = draft.analysis.matrix_use
     is_output = draft.analysis.lifetimes.is_output
     return (first >= 0) & (first < marker) & (last > marker) & ~is_output
 
 
-def _is_relu(draft: Draft, components: Ids) -> Bools:
+def _is_relu(draft: Draft, components: arrays.Ids) -> arrays.Bools:
     """Which of these components are rectified linear units."""
-    of_each: Bools = _relus(draft.nnet)[components]
+    of_each: arrays.Bools = _relus(draft.nnet)[components]
     return of_each
 
 
 @remembered
-def _relus(nnet: Nnet) -> Bools:
+def _relus(nnet: Nnet) -> arrays.Bools:
     """Which components, (components,) bool, are rectified linear units."""
     return np.array([each.type == RELU for each in nnet.components], dtype=np.bool_)
 
 
-def _outputs_of_relus(draft: Draft) -> Ids:
+def _outputs_of_relus(draft: Draft) -> arrays.Ids:
     """The matrices that hold output values of rectified linear units that run backward."""
-    at = draft.positions(Backprop.OPCODE, BackpropNoModelUpdate.OPCODE)
-    at = at[_is_relu(draft, operand(draft.table, at, Backprop, "component"))]
-    values = operand(draft.table, at, Backprop, "output_value")
+    at = draft.positions(c.Backprop.OPCODE, c.BackpropNoModelUpdate.OPCODE)
+    at = at[_is_relu(draft, c.operand(draft.table, at, c.Backprop, "component"))]
+    values = c.operand(draft.table, at, c.Backprop, "output_value")
     is_output = np.zeros(len(draft.matrices), dtype=np.bool_)
     is_output[draft.layout.matrix_of[values]] = True
     is_output[0] = False
-    return where(is_output)
+    return arrays.where(is_output)
 
 
-def _is_looked_at_by_relu(draft: Draft, matrices: Ids, commands: Ids) -> Bools:
+def _is_looked_at_by_relu(draft: Draft, matrices: arrays.Ids, commands: arrays.Ids) -> arrays.Bools:
     """Whether commands run rectified linear units backward and read a matrix only as output value.
 
     Args:
@@ -214,9 +201,9 @@ def _is_looked_at_by_relu(draft: Draft, matrices: Ids, commands: Ids) -> Bools:
         commands: (N,) the command for each.
     """
     runs = _BACKWARD.among(draft.opcodes[commands])
-    component = np.where(runs, operand(draft.table, commands, Backprop, "component"), 0)
+    component = np.where(runs, c.operand(draft.table, commands, c.Backprop, "component"), 0)
     fits = runs & _is_relu(draft, component)
     for name in ("input_value", "output_deriv", "input_deriv"):
-        other = np.where(runs, operand(draft.table, commands, Backprop, name), 0)
+        other = np.where(runs, c.operand(draft.table, commands, c.Backprop, name), 0)
         fits &= draft.layout.matrix_of[other] != matrices
     return fits

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_computation.commands import (
-    FIRST_OPERAND_COLUMN,
-    AllocMatrixUndefined,
-    AllocMatrixZeroed,
-    DeallocMatrix,
-    is_loop,
-)
+from nnet3_computation import commands as c
 
 from nnet3_optimizer.draft import Draft
 
@@ -53,16 +47,16 @@ def move_sizing_commands(draft: Draft) -> Draft:
         provide output = m3
         segment end
     """
-    if is_loop(draft.table):
+    if c.is_loop(draft.table):
         return draft
     first, last = draft.analysis.matrix_use
     place = 3 * np.arange(len(draft.table), dtype=np.int64)
     for opcodes, use, shift in (
-        ((AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE), first, -1),
-        ((DeallocMatrix.OPCODE,), last, 1),
+        ((c.AllocMatrixUndefined.OPCODE, c.AllocMatrixZeroed.OPCODE), first, -1),
+        ((c.DeallocMatrix.OPCODE,), last, 1),
     ):
         at = draft.positions(*opcodes)
-        matrix = draft.layout.matrix_of.take(draft.table[at, FIRST_OPERAND_COLUMN])
+        matrix = draft.layout.matrix_of.take(draft.table[at, c.FIRST_OPERAND_COLUMN])
         used = use[matrix] >= 0
         place[at[used]] = 3 * use[matrix[used]] + shift
     order = np.argsort(place, kind="stable")

@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from nnet3_computation.commands import (
-    OPCODE_COLUMN,
-    AddRows,
-    Command,
-    CopyRows,
-    MatrixAdd,
-    MatrixCopy,
-    Table,
-    columns,
-)
+from nnet3_computation import commands as c
 
 from nnet3_optimizer.draft import Draft, Edit
 
@@ -51,12 +42,14 @@ def optimize_row_ops(draft: Draft) -> Draft:
         free m1
     """
     edit: Edit | None = None
-    for at, command, values in commands_with_lists(draft, (CopyRows, AddRows), _may_be_consecutive):
+    for at, command, values in commands_with_lists(
+        draft, (c.CopyRows, c.AddRows), _may_be_consecutive
+    ):
         used = np.flatnonzero(values >= 0)
         if not len(used):
             continue
         begin, count, first = int(used[0]), len(used), int(values[used[0]])
-        sets_zeros = count < len(values) and isinstance(command, CopyRows)
+        sets_zeros = count < len(values) and isinstance(command, c.CopyRows)
         if sets_zeros and not draft.analysis.writes_into_zeros[at]:
             continue
         if used[-1] - begin + 1 != count:
@@ -64,7 +57,7 @@ def optimize_row_ops(draft: Draft) -> Draft:
         if not (values[begin : begin + count] == np.arange(first, first + count)).all():
             continue
         edit = edit or Edit(draft)
-        simpler = MatrixCopy if isinstance(command, CopyRows) else MatrixAdd
+        simpler = c.MatrixCopy if isinstance(command, c.CopyRows) else c.MatrixAdd
         edit.replace(
             at,
             simpler(
@@ -76,15 +69,15 @@ def optimize_row_ops(draft: Draft) -> Draft:
     return edit.draft() if edit else draft
 
 
-def _may_be_consecutive(values: Table) -> bool:
+def _may_be_consecutive(values: c.Table) -> bool:
     half = len(values) // 2
     first, middle, last = int(values[0]), int(values[half]), int(values[-1])
     return first < 0 or last < 0 or (last - first + 1 == len(values) and middle - first == half)
 
 
 def commands_with_lists(
-    draft: Draft, types: tuple[type[Command], ...], may_change: Callable[[Table], bool]
-) -> Iterator[tuple[int, Command, Table]]:
+    draft: Draft, types: tuple[type[c.Command], ...], may_change: Callable[[c.Table], bool]
+) -> Iterator[tuple[int, c.Command, c.Table]]:
     """Yields position, command and list of the commands that may have to be changed.
 
     Args:
@@ -95,7 +88,7 @@ def commands_with_lists(
     """
     lists = {"indexes": draft.indexes, "indexes_multi": draft.indexes_multi}
     operands = {
-        each.OPCODE: next((name, at) for name, at in columns(each).items() if name in lists)
+        each.OPCODE: next((name, at) for name, at in c.columns(each).items() if name in lists)
         for each in types
     }
     by_opcode = {each.OPCODE: each for each in types}
@@ -103,10 +96,10 @@ def commands_with_lists(
     positions = draft.positions(*by_opcode)
     rows = draft.table.take(positions, axis=0).tolist()
     for at, row in zip(positions.tolist(), rows, strict=True):
-        name, column = operands[row[OPCODE_COLUMN]]
+        name, column = operands[row[c.OPCODE_COLUMN]]
         values = lists[name][row[column]]
         key = name, row[column]
         if key not in known:
             known[key] = may_change(values)
         if known[key]:
-            yield at, by_opcode[row[OPCODE_COLUMN]].from_row(row), values
+            yield at, by_opcode[row[c.OPCODE_COLUMN]].from_row(row), values

@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
+from nnet3_computation import commands as c
 from nnet3_computation.analysis import MATRIX, NEVER, NUM_COLS, NUM_ROWS, CommandKinds
 from nnet3_computation.arrays import Bools, Ids, where
-from nnet3_computation.commands import (
-    ALPHA_COLUMN,
-    FIRST_OPERAND_COLUMN,
-    AddRowRanges,
-    AddRows,
-    AddRowsMulti,
-    MatrixAdd,
-    MatrixCopy,
-    alpha_bits,
-    is_loop,
-)
 
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.passes.merge_candidates import contiguous_matrices
 
-_SUMS = CommandKinds.of(MatrixAdd, AddRows, AddRowsMulti, AddRowRanges)
+_SUMS = CommandKinds.of(c.MatrixAdd, c.AddRows, c.AddRowsMulti, c.AddRowRanges)
 
 _NEVER_FIRST, _LAST_CHOICE = -2, -1
 """The lowest ranks: of additions that must not begin a sum, and that should not if others may."""
@@ -82,10 +72,10 @@ def order_additions(draft: Draft) -> Draft:
         free m1
         free m2
     """
-    if is_loop(draft.table):
+    if c.is_loop(draft.table):
         return draft
     is_sum = _SUMS.among(draft.opcodes)
-    target = np.where(is_sum, draft.table[:, FIRST_OPERAND_COLUMN], 0)
+    target = np.where(is_sum, draft.table[:, c.FIRST_OPERAND_COLUMN], 0)
     follows = np.zeros(len(target), dtype=np.bool_)
     follows[1:] = is_sum[1:] & (target[1:] == target[:-1])
     if not follows.any():
@@ -116,10 +106,10 @@ def _rank(draft: Draft, begins: Ids) -> Ids:
         draft: The draft.
         begins: (C,) the command that begins the sum of each command.
     """
-    at = draft.positions(MatrixAdd.OPCODE)
-    at = at[draft.table[at, ALPHA_COLUMN] == alpha_bits(1.0)]
-    source = draft.table[at, FIRST_OPERAND_COLUMN + 1]
-    target = draft.table[at, FIRST_OPERAND_COLUMN]
+    at = draft.positions(c.MatrixAdd.OPCODE)
+    at = at[draft.table[at, c.ALPHA_COLUMN] == c.alpha_bits(1.0)]
+    source = draft.table[at, c.FIRST_OPERAND_COLUMN + 1]
+    target = draft.table[at, c.FIRST_OPERAND_COLUMN]
     analysis, layout = draft.analysis, draft.layout
     outside = analysis.lifetimes.is_input | analysis.lifetimes.is_output
     of_whole, to_whole = layout.is_whole[source], layout.is_whole[target]
@@ -166,7 +156,9 @@ def _is_read_once(draft: Draft, sources: Ids, at: Ids, begins: Ids) -> Bools:
 
 def _is_copied(draft: Draft) -> Bools:
     """Returns which submatrices, (S,) bool, are copied to another place as they are."""
-    copies = draft.table[draft.positions(MatrixCopy.OPCODE)]
+    copies = draft.table[draft.positions(c.MatrixCopy.OPCODE)]
     is_copied = np.zeros(len(draft.submatrices), dtype=np.bool_)
-    is_copied[copies[copies[:, ALPHA_COLUMN] == alpha_bits(1.0), FIRST_OPERAND_COLUMN + 1]] = True
+    is_copied[
+        copies[copies[:, c.ALPHA_COLUMN] == c.alpha_bits(1.0), c.FIRST_OPERAND_COLUMN + 1]
+    ] = True
     return is_copied

@@ -7,27 +7,8 @@ from collections.abc import Iterator
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_computation.analysis import Uses
-from nnet3_computation.arrays import Ids, freeze
-from nnet3_computation.commands import (
-    FIRST_OPERAND_COLUMN,
-    OPCODE_COLUMN,
-    AcceptInput,
-    AddRows,
-    AddToRowsMulti,
-    Backprop,
-    BackpropNoModelUpdate,
-    CopyRows,
-    CopyRowsMulti,
-    CopyToRowsMulti,
-    MatrixAdd,
-    MatrixCopy,
-    NoOperationMarker,
-    Propagate,
-    ProvideOutput,
-    StoreStats,
-    operands_of,
-)
+from nnet3_computation import analysis, arrays
+from nnet3_computation import commands as c
 from nnet3_computation.computation import MatrixDebugInfo
 from nnet3_descriptors.components import ComponentProperties as Property
 
@@ -94,9 +75,9 @@ def order_rows_early(draft: Draft) -> Draft:
         free m2
         free m3
     """
-    markers = draft.positions(NoOperationMarker.OPCODE)
-    outputs = draft.positions(ProvideOutput.OPCODE)
-    copies = draft.positions(CopyRows.OPCODE)
+    markers = draft.positions(c.NoOperationMarker.OPCODE)
+    outputs = draft.positions(c.ProvideOutput.OPCODE)
+    copies = draft.positions(c.CopyRows.OPCODE)
     if len(markers) != 1 or not len(copies):
         return draft
     uses = draft.analysis.uses
@@ -132,12 +113,12 @@ class _Reordering:
         table = self.edit.table
         for command in (self.path.last_copy, self.path.first_copy):
             if command != NONE:
-                table[command, OPCODE_COLUMN] = MatrixCopy.OPCODE
+                table[command, c.OPCODE_COLUMN] = c.MatrixCopy.OPCODE
                 table[command, THIRD] = 0
         for command in self.path.start.sources:
             self._gather(command, self.path.order)
         for command in self.path.start.targets:
-            opcode = int(table[command, OPCODE_COLUMN])
+            opcode = int(table[command, c.OPCODE_COLUMN])
             if opcode in GATHERING:
                 self._take(command)
             else:
@@ -151,29 +132,29 @@ class _Reordering:
             self._lists[key] = self.edit.indexes(rows.astype(np.int32))
         return self._lists[key]
 
-    def _gather(self, command: int, order: Ids | Rows) -> None:
+    def _gather(self, command: int, order: arrays.Ids | Rows) -> None:
         """Row i becomes the old row order[i]."""
         row = self.edit.table[command]
-        if row[OPCODE_COLUMN] == CopyRowsMulti.OPCODE:
+        if row[c.OPCODE_COLUMN] == c.CopyRowsMulti.OPCODE:
             self._multi(command, order)
             return
         indexes = order
-        if row[OPCODE_COLUMN] == CopyRows.OPCODE:
+        if row[c.OPCODE_COLUMN] == c.CopyRows.OPCODE:
             indexes = self.draft.indexes[row[THIRD]][order]
-        row[OPCODE_COLUMN] = CopyRows.OPCODE
+        row[c.OPCODE_COLUMN] = c.CopyRows.OPCODE
         row[THIRD] = self._list(indexes)
 
     def _take(self, command: int) -> None:
         """Old row j of the matrix that is read is now row places[j]."""
         row = self.edit.table[command]
         indexes: Rows = self.places
-        if row[OPCODE_COLUMN] in (CopyRows.OPCODE, AddRows.OPCODE):
+        if row[c.OPCODE_COLUMN] in (c.CopyRows.OPCODE, c.AddRows.OPCODE):
             old = self.draft.indexes[row[THIRD]]
             indexes = np.where(old < 0, -1, self.places[old])
-        row[OPCODE_COLUMN] = GATHERING[int(row[OPCODE_COLUMN])]
+        row[c.OPCODE_COLUMN] = GATHERING[int(row[c.OPCODE_COLUMN])]
         row[THIRD] = self._list(indexes)
 
-    def _multi(self, command: int, order: Ids | Rows) -> None:
+    def _multi(self, command: int, order: arrays.Ids | Rows) -> None:
         row = self.edit.table[command]
         pairs = self.draft.indexes_multi[row[SECOND]]
         row[SECOND] = self.edit.indexes_multi(pairs.take(order, axis=0))
@@ -187,7 +168,7 @@ class _Reordering:
         if self._is_by_sequence(len(info.pattern), len(info.sequences), info.block):
             self.edit.debug_info(matrix, by_sequence(info))
             return
-        pattern = freeze(info.cindexes[self.path.order])
+        pattern = arrays.freeze(info.cindexes[self.path.order])
         self.edit.debug_info(matrix, MatrixDebugInfo(is_deriv=info.is_deriv, pattern=pattern))
 
     def _is_by_sequence(self, frames: int, sequences: int, block: int) -> bool:
@@ -200,19 +181,19 @@ class _Reordering:
         return self._by_sequence[key]
 
 
-FIRST, SECOND, THIRD = range(FIRST_OPERAND_COLUMN, FIRST_OPERAND_COLUMN + 3)
+FIRST, SECOND, THIRD = range(c.FIRST_OPERAND_COLUMN, c.FIRST_OPERAND_COLUMN + 3)
 """Columns of the operands of copies."""
 
-_BACKWARD = (Backprop.OPCODE, BackpropNoModelUpdate.OPCODE)
+_BACKWARD = (c.Backprop.OPCODE, c.BackpropNoModelUpdate.OPCODE)
 GATHERING = {
-    MatrixCopy.OPCODE: CopyRows.OPCODE,
-    CopyRows.OPCODE: CopyRows.OPCODE,
-    MatrixAdd.OPCODE: AddRows.OPCODE,
-    AddRows.OPCODE: AddRows.OPCODE,
+    c.MatrixCopy.OPCODE: c.CopyRows.OPCODE,
+    c.CopyRows.OPCODE: c.CopyRows.OPCODE,
+    c.MatrixAdd.OPCODE: c.AddRows.OPCODE,
+    c.AddRows.OPCODE: c.AddRows.OPCODE,
 }
 """The command that does the same to rows in another order."""
 
-_SCATTERING = (CopyToRowsMulti.OPCODE, AddToRowsMulti.OPCODE)
+_SCATTERING = (c.CopyToRowsMulti.OPCODE, c.AddToRowsMulti.OPCODE)
 NONE = 0
 
 Rows = npt.NDArray[np.integer]
@@ -247,7 +228,7 @@ class Path:
         start: The component at whose input the order is changed instead.
     """
 
-    def __init__(self, draft: Draft, uses: Uses, output: int, marker: int) -> None:
+    def __init__(self, draft: Draft, uses: analysis.Uses, output: int, marker: int) -> None:
         self.draft = draft
         self.uses = uses
         self.marker = marker
@@ -284,7 +265,7 @@ class Path:
         nothing = NONE, NONE
         provided, node = self.draft.row(self._output)[FIRST:THIRD]
         writers = self.uses.users_of(self.uses.matrix_of(provided), writing=True)
-        if len(writers) != 1 or not self.draft.copies_whole(writers[0], CopyRows.OPCODE):
+        if len(writers) != 1 or not self.draft.copies_whole(writers[0], c.CopyRows.OPCODE):
             return nothing
         row = self.draft.row(writers[0])
         self.order = self.draft.indexes[row[THIRD]]
@@ -303,7 +284,7 @@ class Path:
         if accepted == NONE:
             return value, NONE
         readers = self.uses.users_of(accepted, writing=False)
-        if len(readers) != 1 or not self.draft.copies_whole(readers[0], CopyRows.OPCODE):
+        if len(readers) != 1 or not self.draft.copies_whole(readers[0], c.CopyRows.OPCODE):
             return nothing
         row = self.draft.row(readers[0])
         if not np.array_equal(self.draft.indexes[row[THIRD]], self.places):
@@ -314,7 +295,7 @@ class Path:
 
     def _accepted(self, node: int) -> int:
         """The matrix of the derivative of an output; NONE if there is none."""
-        for command in self.draft.positions(AcceptInput.OPCODE).tolist():
+        for command in self.draft.positions(c.AcceptInput.OPCODE).tolist():
             row = self.draft.row(command)
             if command > self.marker and row[SECOND] == node:
                 return self.uses.matrix_of(row[FIRST])
@@ -345,12 +326,14 @@ class Path:
                 matrices,
             )
             # On to the matrix that is copied here as a whole.
-            if len(sources) != 1 or not self.draft.copies_whole(sources[0], MatrixCopy.OPCODE):
+            if len(sources) != 1 or not self.draft.copies_whole(sources[0], c.MatrixCopy.OPCODE):
                 return
             value, deriv = self.uses.matrix_of(self.draft.row(sources[0])[SECOND]), NONE
             next_reader = sources[0]
             if given_deriv != NONE:
-                if len(targets) != 1 or not self.draft.copies_whole(targets[0], MatrixCopy.OPCODE):
+                if len(targets) != 1 or not self.draft.copies_whole(
+                    targets[0], c.MatrixCopy.OPCODE
+                ):
                     return
                 deriv = self.uses.matrix_of(self.draft.row(targets[0])[FIRST])
                 if self.uses.users_of(deriv, writing=True) != targets:
@@ -359,9 +342,9 @@ class Path:
     def _component(self, value: int, deriv: int, reader: int) -> tuple[int, int] | None:
         """The input and input derivative of the component that makes a value; None without one."""
         writers = self.uses.users_of(value, writing=True)
-        if len(writers) != 1 or self.draft.row(writers[0])[OPCODE_COLUMN] != Propagate.OPCODE:
+        if len(writers) != 1 or self.draft.row(writers[0])[c.OPCODE_COLUMN] != c.Propagate.OPCODE:
             return None
-        forward = operands_of(self.draft.row(writers[0]))
+        forward = c.operands_of(self.draft.row(writers[0]))
         properties = int(self._properties[forward.component])
         wrong = int(Property.USES_MEMO | Property.RANDOM)
         if not properties & Property.SIMPLE or properties & wrong:
@@ -372,9 +355,9 @@ class Path:
         backward = [] if deriv == NONE else self.uses.users_of(deriv, writing=False)
         given_deriv = NONE
         if deriv != NONE:
-            if len(backward) != 1 or self.draft.row(backward[0])[OPCODE_COLUMN] not in _BACKWARD:
+            if len(backward) != 1 or self.draft.row(backward[0])[c.OPCODE_COLUMN] not in _BACKWARD:
                 return None
-            row = operands_of(self.draft.row(backward[0]))
+            row = c.operands_of(self.draft.row(backward[0]))
             given_deriv = self.uses.matrix_of(row.input_deriv)
             named = row.output_deriv, row.input_deriv, row.input_value, row.output_value
             fits = [
@@ -399,9 +382,9 @@ class Path:
 
     def _stores_stats_of(self, command: int, value: int, given: int) -> bool:
         row = self.draft.row(command)
-        if row[OPCODE_COLUMN] != StoreStats.OPCODE:
+        if row[c.OPCODE_COLUMN] != c.StoreStats.OPCODE:
             return False
-        stored = operands_of(row)
+        stored = c.operands_of(row)
         return (
             self.uses.matrix_of(stored.output) == value
             and self.uses.matrix_of(stored.input) in (NONE, given)
@@ -417,11 +400,15 @@ class Path:
     def _can_gather(self, command: int, given: int) -> bool:
         """Whether a command copies to all rows of a matrix from others."""
         row = self.draft.row(command)
-        if row[OPCODE_COLUMN] not in (MatrixCopy.OPCODE, CopyRows.OPCODE, CopyRowsMulti.OPCODE):
+        if row[c.OPCODE_COLUMN] not in (
+            c.MatrixCopy.OPCODE,
+            c.CopyRows.OPCODE,
+            c.CopyRowsMulti.OPCODE,
+        ):
             return False
         if not self._all_rows(row[FIRST]):
             return False
-        if row[OPCODE_COLUMN] != CopyRowsMulti.OPCODE:
+        if row[c.OPCODE_COLUMN] != c.CopyRowsMulti.OPCODE:
             return self.uses.matrix_of(row[SECOND]) != given
         read = self.draft.pair_lists.named[row[SECOND]]
         return not (self.draft.layout.matrix_of.take(read) == given).any()
@@ -429,6 +416,6 @@ class Path:
     def _can_take(self, command: int, deriv: int) -> bool:
         """Whether a command copies or adds rows of a derivative to another matrix, one by one."""
         row = self.draft.row(command)
-        if row[OPCODE_COLUMN] in GATHERING:
+        if row[c.OPCODE_COLUMN] in GATHERING:
             return self._all_rows(row[SECOND]) and self.uses.matrix_of(row[SECOND]) == deriv
-        return row[OPCODE_COLUMN] in _SCATTERING and self._all_rows(row[FIRST])
+        return row[c.OPCODE_COLUMN] in _SCATTERING and self._all_rows(row[FIRST])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from nnet3_computation import commands as c
+from nnet3_computation import computation, memory
 from nnet3_computation.analysis import (
     LIST_COLUMN,
     MATRIX,
@@ -14,23 +16,6 @@ from nnet3_computation.analysis import (
     overlap,
 )
 from nnet3_computation.arrays import Bools, Ids, where
-from nnet3_computation.commands import (
-    FIRST_OPERAND_COLUMN,
-    ONE_BIT,
-    OPCODE_COLUMN,
-    SCHEMA,
-    AllocMatrixUndefined,
-    AllocMatrixZeroed,
-    DeallocMatrix,
-    MatrixCopy,
-    NoOperationMarker,
-    SwapMatrix,
-    Table,
-    command_rows,
-    is_loop,
-)
-from nnet3_computation.computation import NO_DEBUG_INFO, MatrixDebugInfo
-from nnet3_computation.memory import FLOAT_BYTES, compressed_bytes, matrix_bytes
 from nnet3_descriptors.indexes import distinct
 
 from nnet3_optimizer.draft import Draft, Edit
@@ -121,8 +106,8 @@ def recompute_activations(draft: Draft, level: int) -> Draft:
         free m7
         free m6
     """
-    markers = draft.positions(NoOperationMarker.OPCODE)
-    if is_loop(draft.table) or len(markers) != 1 or len(draft.positions(SwapMatrix.OPCODE)):
+    markers = draft.positions(c.NoOperationMarker.OPCODE)
+    if c.is_loop(draft.table) or len(markers) != 1 or len(draft.positions(c.SwapMatrix.OPCODE)):
         return draft
     marker = int(markers[0])
     candidates = _candidates(draft, marker)
@@ -144,8 +129,8 @@ def recompute_activations(draft: Draft, level: int) -> Draft:
 def _candidates(draft: Draft, marker: int) -> Ids:
     """Returns the matrices that are allocated, and used before and after the marker."""
     first, last = draft.analysis.uses.first_and_last
-    at = draft.positions(AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE)
-    allocated = draft.submatrices[draft.table[at, FIRST_OPERAND_COLUMN], MATRIX]
+    at = draft.positions(c.AllocMatrixUndefined.OPCODE, c.AllocMatrixZeroed.OPCODE)
+    allocated = draft.submatrices[draft.table[at, c.FIRST_OPERAND_COLUMN], MATRIX]
     times_allocated = np.bincount(allocated, minlength=len(draft.matrices))
     lifetimes = draft.analysis.lifetimes
     fits = (times_allocated == 1) & (lifetimes.deallocate > marker)
@@ -184,7 +169,7 @@ class LiveBytes:
             bits: Matrices that will be compressed to one bit an element while they are idle.
             others: Matrices that will be compressed to 16 bits.
         """
-        self.sizes = matrix_bytes(draft.matrices)
+        self.sizes = memory.matrix_bytes(draft.matrices)
         self.begin, end = draft.analysis.matrix_use
         end = np.where(draft.analysis.lifetimes.is_output, len(draft.table) - 1, end)
         self.free_from = end + 1
@@ -208,18 +193,18 @@ class LiveBytes:
         """Returns `idle_sizes`."""
         sizes, matrices = self.sizes.copy(), self._draft.matrices
         if len(others.matrix):  # recipes make other matrices idle too
-            sizes //= FLOAT_BYTES // INT16_BYTES
+            sizes //= memory.FLOAT_BYTES // INT16_BYTES
             is_output = self._draft.analysis.lifetimes.is_output
             sizes[is_output] = self.sizes[is_output]
         shapes = [*map(tuple, matrices[bits.matrix].tolist())]
-        small = {each: compressed_bytes(np.array(each), ONE_BIT) for each in set(shapes)}
+        small = {each: memory.compressed_bytes(np.array(each), c.ONE_BIT) for each in set(shapes)}
         sizes[bits.matrix] = [small[each] for each in shapes]
         return sizes
 
     def part_bytes(self, recipe: Recipe) -> int:
         """Returns the bytes of the part that is kept in a matrix of its own."""
         part = self._draft.submatrices[recipe.part].astype(np.int64)
-        return int(part[NUM_ROWS] * part[NUM_COLS]) * FLOAT_BYTES
+        return int(part[NUM_ROWS] * part[NUM_COLS]) * memory.FLOAT_BYTES
 
     def with_recipe(self, recipe: Recipe) -> Ids:
         """Returns the bytes, (C,), if a recipe is followed."""
@@ -384,7 +369,7 @@ class Rewriting:
         """
         draft, recipes = self.draft, self.recipes
         sizes: list[tuple[int, int]] = []
-        infos: list[MatrixDebugInfo | None] = []
+        infos: list[computation.MatrixDebugInfo | None] = []
         at_later, at_kept = [], []
         for recipe in recipes:
             at_later.append(len(sizes))
@@ -395,7 +380,7 @@ class Rewriting:
                 at_kept.append(len(sizes))
                 part = self._uses.rectangles[recipe.part]
                 sizes.append((part.rows, part.cols))
-                infos.append(NO_DEBUG_INFO)
+                infos.append(computation.NO_DEBUG_INFO)
         matrices, whole = self.edit.matrices(sizes, infos)
         self._later[self._matrices] = matrices[at_later]
         self._first_backward[self._matrices] = [each.first_backward for each in recipes]
@@ -430,15 +415,15 @@ class Rewriting:
         sizing = lifetimes.allocate[self._matrices], lifetimes.deallocate[self._matrices]
         commands = distinct(np.concatenate([used, *sizing]))
         rows = draft.table[commands]
-        at, column = (SCHEMA.is_matrix[rows[:, OPCODE_COLUMN]] & (rows > 0)).nonzero()
+        at, column = (c.SCHEMA.is_matrix[rows[:, c.OPCODE_COLUMN]] & (rows > 0)).nonzero()
         replaced = where(self._later[draft.submatrices[rows[at, column], MATRIX]] > 0)
         at, column = at[replaced], column[replaced]
         command = commands[at]
         self.edit.table[command, column] = self._renamed(rows[at, column], command)
-        for command in commands[LIST_COLUMN[rows[:, OPCODE_COLUMN]] > 0].tolist():
+        for command in commands[LIST_COLUMN[rows[:, c.OPCODE_COLUMN]] > 0].tolist():
             self._rename_in_list(command)
 
-    def _renamed(self, submatrices: Table | Ids, command: Ids) -> Ids:
+    def _renamed(self, submatrices: c.Table | Ids, command: Ids) -> Ids:
         """Returns the submatrices that commands now name.
 
         Args:
@@ -477,7 +462,9 @@ class Rewriting:
         """Frees matrices after their last use before the marker."""
         last_forward = np.array([each.last_forward for each in self.recipes], dtype=np.int64)
         whole = self.draft.layout.whole_submatrix[self._matrices]
-        self.edit.insert(last_forward + 1, command_rows(DeallocMatrix, len(whole), matrix=whole))
+        self.edit.insert(
+            last_forward + 1, c.command_rows(c.DeallocMatrix, len(whole), matrix=whole)
+        )
 
     def _make_again(self) -> None:
         """Inserts the recipes after the marker, each before the first read of its matrix."""
@@ -487,11 +474,11 @@ class Rewriting:
         steps = np.concatenate([each.steps for each in self.recipes])
         owner = np.repeat(self._matrices, counts)
         parts = self._part[self._matrices]
-        written = draft.submatrices.take(steps[:, FIRST_OPERAND_COLUMN], axis=0)
+        written = draft.submatrices.take(steps[:, c.FIRST_OPERAND_COLUMN], axis=0)
         are_read = self._are_read(np.concatenate([written, parts]))
         is_read, part_is_read = are_read[: len(steps)], are_read[len(steps) :]
         part_is_read &= self._kept_whole > 0
-        named = SCHEMA.is_matrix[steps[:, OPCODE_COLUMN]] & (steps > 0)
+        named = c.SCHEMA.is_matrix[steps[:, c.OPCODE_COLUMN]] & (steps > 0)
         named &= steps < len(draft.submatrices)  # the rest was made for the recipe
         step, column = named.nonzero()
         place = np.repeat(first_backward, counts)
@@ -500,12 +487,12 @@ class Rewriting:
         is_made |= part_is_read
         self.edit.delete(lifetimes.deallocate[self._matrices[~is_made]])
         allocations = draft.table[lifetimes.allocate[self._matrices[is_made]]]
-        allocations[:, FIRST_OPERAND_COLUMN] = self._later_whole[is_made]
+        allocations[:, c.FIRST_OPERAND_COLUMN] = self._later_whole[is_made]
         self.edit.insert(first_backward[is_made], allocations)
         again = parts[part_is_read]
         again[:, MATRIX] = self._later[again[:, MATRIX]]
-        copies = command_rows(
-            MatrixCopy,
+        copies = c.command_rows(
+            c.MatrixCopy,
             len(again),
             1.0,
             output=self.edit.submatrices(again),
@@ -514,7 +501,7 @@ class Rewriting:
         self.edit.insert(first_backward[part_is_read], copies)
         self.edit.insert(place[is_read], steps[is_read])
 
-    def _are_read(self, written: Table | Ids) -> Bools:
+    def _are_read(self, written: c.Table | Ids) -> Bools:
         """Which parts, (N, 5), of matrices that are made again are read later."""
         uses, draft = self._uses, self.draft
         at = uses.of_matrices(self._matrices)
@@ -538,18 +525,18 @@ class Rewriting:
         part, uses = self._uses.rectangles[recipe.part], self._uses
         allocated = int(self.draft.analysis.lifetimes.allocate[recipe.matrix])
         allocation = self.draft.table[[allocated]]  # zeroed if a command adds to it
-        allocation[:, FIRST_OPERAND_COLUMN] = kept
+        allocation[:, c.FIRST_OPERAND_COLUMN] = kept
         self.edit.insert(allocated, allocation)
         at = uses.of_matrix(recipe.matrix)
         for command, submatrix in zip(
             uses.command[at].tolist(), uses.submatrix[at].tolist(), strict=True
         ):
             if not part.contains(uses.rectangles[submatrix]):
-                copy = command_rows(MatrixCopy, 1, 1.0, output=recipe.part, input=kept)
+                copy = c.command_rows(c.MatrixCopy, 1, 1.0, output=recipe.part, input=kept)
                 self.edit.insert(command, copy)
                 break
         end = len(self.draft.table)
-        self.edit.insert(end, command_rows(DeallocMatrix, 1, matrix=kept))
+        self.edit.insert(end, c.command_rows(c.DeallocMatrix, 1, matrix=kept))
 
     def _keep_sources(self, free_from: Ids) -> None:
         """Frees the matrices that recipes read only after their last recipe."""

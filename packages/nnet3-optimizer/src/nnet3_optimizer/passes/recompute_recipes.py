@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import attrs
 import numpy as np
+from nnet3_computation import commands as c
 from nnet3_computation.analysis import (
     COL_OFFSET,
     MATRIX,
@@ -17,26 +18,6 @@ from nnet3_computation.analysis import (
     Reads,
 )
 from nnet3_computation.arrays import Bools, Ids, expand_ranges, where
-from nnet3_computation.commands import (
-    ALPHA_COLUMN,
-    FIRST_OPERAND_COLUMN,
-    OPCODE_COLUMN,
-    TABLE_WIDTH,
-    AddRows,
-    Backprop,
-    BackpropNoModelUpdate,
-    CopyRows,
-    CopyRowsMulti,
-    MatrixAdd,
-    MatrixCopy,
-    Propagate,
-    SetConst,
-    Table,
-    alpha_bits,
-    alpha_value,
-    columns,
-    operand,
-)
 from nnet3_descriptors.values import remembered
 
 from nnet3_optimizer.draft import Draft, Edit
@@ -45,11 +26,11 @@ if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
 
 
-OUTPUT, INPUT, INDEXES = range(FIRST_OPERAND_COLUMN, FIRST_OPERAND_COLUMN + 3)
+OUTPUT, INPUT, INDEXES = range(c.FIRST_OPERAND_COLUMN, c.FIRST_OPERAND_COLUMN + 3)
 """The columns of the table for the output, the input and the list of copies and additions."""
 
 NOTHING = 0
-_ONE = alpha_bits(1.0)
+_ONE = c.alpha_bits(1.0)
 
 _Value = TypeVar("_Value")
 
@@ -71,7 +52,7 @@ class Recipe:
     matrix: int
     last_forward: int
     first_backward: int
-    steps: Table
+    steps: c.Table
     sources: tuple[int, ...]
     part: int = NOTHING
 
@@ -110,7 +91,7 @@ class Kept:
         # With scale 1, and after the last write.
         self._reads = at[
             ~uses.writes[at]
-            & (rows[:, ALPHA_COLUMN] == _ONE)
+            & (rows[:, c.ALPHA_COLUMN] == _ONE)
             & (uses.command[at] >= uses.last_write[uses.matrix[at]])
         ]
         self._kinds = draft.opcodes[uses.command[self._reads]]
@@ -124,7 +105,7 @@ class Kept:
         """Returns the first command of the backward part that reads a matrix."""
         return self._gap[matrix][1]
 
-    def recipe(self, matrix: int, steps: Table, sources: set[int], part: int = NOTHING) -> Recipe:
+    def recipe(self, matrix: int, steps: c.Table, sources: set[int], part: int = NOTHING) -> Recipe:
         """Returns a recipe for a matrix; see `Recipe` for steps, sources and part."""
         last_forward, first_backward = self._gap[matrix]
         return Recipe(
@@ -147,8 +128,8 @@ def by_key(keys: Ids, values: Iterable[_Value]) -> dict[int, list[_Value]]:
 
 def copy_of(output: int, given: int) -> list[int]:
     """Returns the row of the command that copies one submatrix to another."""
-    row = [0] * TABLE_WIDTH
-    row[OPCODE_COLUMN], row[ALPHA_COLUMN] = MatrixCopy.OPCODE, _ONE
+    row = [0] * c.TABLE_WIDTH
+    row[c.OPCODE_COLUMN], row[c.ALPHA_COLUMN] = c.MatrixCopy.OPCODE, _ONE
     row[OUTPUT], row[INPUT] = output, given
     return row
 
@@ -184,7 +165,7 @@ class RecipeBook:
                 yield found
 
 
-_COPIES = CommandKinds.of(MatrixCopy, CopyRows, CopyRowsMulti, SetConst)
+_COPIES = CommandKinds.of(c.MatrixCopy, c.CopyRows, c.CopyRowsMulti, c.SetConst)
 
 
 class _Copies(NamedTuple):
@@ -277,7 +258,7 @@ class RepeatedCopies:
     def _are_read_from(self, part: int, reads: Reads, own: Ids) -> bool:
         """Whether some reads are from this part, and not through lists."""
         parts = self._uses.rectangles
-        through_list = self._draft.opcodes[reads.command[own]] == CopyRowsMulti.OPCODE
+        through_list = self._draft.opcodes[reads.command[own]] == c.CopyRowsMulti.OPCODE
         return not through_list.any() and all(
             parts[part].contains(parts[each]) for each in set(reads.submatrix[own].tolist())
         )
@@ -295,7 +276,7 @@ class RepeatedCopies:
         return part if is_beside.all() else None
 
 
-_FROM_ONE_MATRIX = CommandKinds.of(MatrixCopy, CopyRows)
+_FROM_ONE_MATRIX = CommandKinds.of(c.MatrixCopy, c.CopyRows)
 
 
 class CopiesElsewhere:
@@ -315,7 +296,7 @@ class CopiesElsewhere:
         fits &= copied[matrix] >= num_rows[matrix]
         return by_key(matrix[fits], command[fits].tolist())
 
-    def _operands(self, commands: Ids) -> tuple[Table, Table]:
+    def _operands(self, commands: Ids) -> tuple[c.Table, c.Table]:
         """The submatrices that copies read and write, (N, 5) each."""
         rows = self._draft.table[commands]
         return self._draft.submatrices[rows[:, INPUT]], self._draft.submatrices[rows[:, OUTPUT]]
@@ -347,7 +328,7 @@ class CopiesElsewhere:
                 return self._kept.recipe(matrix, np.array([step], np.int32), {source})
         return None
 
-    def _rows_copied(self, commands: Ids, given: Table, counts: Ids) -> Rows:
+    def _rows_copied(self, commands: Ids, given: c.Table, counts: Ids) -> Rows:
         """Which rows of a matrix commands copy, or NO_ROW, one command after the other.
 
         Args:
@@ -356,13 +337,13 @@ class CopiesElsewhere:
             counts: (N,) how many rows they copy.
         """
         table = self._draft.table[commands]
-        if (table[:, OPCODE_COLUMN] == MatrixCopy.OPCODE).all():
+        if (table[:, c.OPCODE_COLUMN] == c.MatrixCopy.OPCODE).all():
             return members(given[:, ROW_OFFSET], counts)
         rows = []
         for row, first, count in zip(
             table.tolist(), given[:, ROW_OFFSET].tolist(), counts.tolist(), strict=True
         ):
-            if row[OPCODE_COLUMN] == CopyRows.OPCODE:
+            if row[c.OPCODE_COLUMN] == c.CopyRows.OPCODE:
                 indexes = self._draft.indexes[row[INDEXES]]
                 rows.append(np.where(indexes < 0, NO_ROW, indexes + first) if first else indexes)
             else:
@@ -380,11 +361,14 @@ class CopiesElsewhere:
         first, last = int(rows.min()), int(rows.max())
         given[ROW_OFFSET], given[NUM_ROWS] = first, last + 1 - first
         row = copy_of(whole, int(self._kept.edit.submatrices(np.array([given]))[0]))
-        row[OPCODE_COLUMN], row[INDEXES] = CopyRows.OPCODE, self._kept.edit.indexes(rows - first)
+        row[c.OPCODE_COLUMN], row[INDEXES] = (
+            c.CopyRows.OPCODE,
+            self._kept.edit.indexes(rows - first),
+        )
         return row
 
 
-Rows = Ids | Table | range
+Rows = Ids | c.Table | range
 """Rows, (N,), in an array or as a range."""
 
 NO_ROW = -1
@@ -409,33 +393,33 @@ def inverted(sources: Rows, targets: Rows, count: int) -> Rows | None:
     return rows[:-1] if rows[:-1].min(initial=0) >= 0 else None
 
 
-def as_array(rows: Rows) -> Ids | Table:
+def as_array(rows: Rows) -> Ids | c.Table:
     """Returns rows as an array, (N,)."""
     return np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
 
 
-def count_up(rows: Ids | Table) -> bool:
+def count_up(rows: Ids | c.Table) -> bool:
     """Whether rows, (N,) and at least one, follow one another."""
     return int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((rows[1:] > rows[:-1]).all())
 
 
-def members(begin: Table, count: Ids) -> Rows:
+def members(begin: c.Table, count: Ids) -> Rows:
     """Returns the members of ranges, given by first member and size, one after another."""
     if (begin[1:] == begin[:-1] + count[:-1]).all():
         return range(int(begin[0]), int(begin[-1] + count[-1]))
     return expand_ranges(begin.astype(np.int64), count)
 
 
-_TERMS = CommandKinds.of(MatrixCopy, MatrixAdd)
+_TERMS = CommandKinds.of(c.MatrixCopy, c.MatrixAdd)
 _ADDITIONS = {
-    MatrixCopy.OPCODE: MatrixAdd.OPCODE,
-    MatrixAdd.OPCODE: MatrixAdd.OPCODE,
-    CopyRows.OPCODE: AddRows.OPCODE,
-    AddRows.OPCODE: AddRows.OPCODE,
+    c.MatrixCopy.OPCODE: c.MatrixAdd.OPCODE,
+    c.MatrixAdd.OPCODE: c.MatrixAdd.OPCODE,
+    c.CopyRows.OPCODE: c.AddRows.OPCODE,
+    c.AddRows.OPCODE: c.AddRows.OPCODE,
 }
 """By opcode of a copy or an addition, the opcode of the addition of the same rows."""
 
-_PROPAGATE, _OF_PROPAGATE = columns(Propagate), ("component", "input", "output")
+_PROPAGATE, _OF_PROPAGATE = c.columns(c.Propagate), ("component", "input", "output")
 
 
 class TermsOfSums:
@@ -479,7 +463,7 @@ class TermsOfSums:
 
     def _without_other_terms(
         self, matrix: int, own: int, total: int
-    ) -> tuple[Table, set[int]] | None:
+    ) -> tuple[c.Table, set[int]] | None:
         uses, whole_submatrix = self._uses, self._draft.layout.whole_submatrix
         first_backward = self._kept.first_backward(matrix)
         whole = int(whole_submatrix[matrix])
@@ -488,26 +472,26 @@ class TermsOfSums:
         for number, (command, writes_all, row) in enumerate(self._sums[total]):
             if command >= first_backward:
                 break
-            sets = row[OPCODE_COLUMN] in (MatrixCopy.OPCODE, CopyRows.OPCODE)
+            sets = row[c.OPCODE_COLUMN] in (c.MatrixCopy.OPCODE, c.CopyRows.OPCODE)
             if not writes_all or (sets and number):
                 return None
             if command == own or self._is_identity(row):
                 continue
-            if row[OPCODE_COLUMN] not in _ADDITIONS:
+            if row[c.OPCODE_COLUMN] not in _ADDITIONS:
                 return None
-            alpha = alpha_value(row[ALPHA_COLUMN])
+            alpha = c.alpha_value(row[c.ALPHA_COLUMN])
             if abs(alpha) > 1.0 or not uses.is_unchanged(row[INPUT], command, first_backward):
                 return None
             step = row.copy()
-            step[OPCODE_COLUMN] = _ADDITIONS[row[OPCODE_COLUMN]]
-            step[ALPHA_COLUMN], step[OUTPUT] = alpha_bits(-alpha), whole
+            step[c.OPCODE_COLUMN] = _ADDITIONS[row[c.OPCODE_COLUMN]]
+            step[c.ALPHA_COLUMN], step[OUTPUT] = c.alpha_bits(-alpha), whole
             steps.append(step)
             sources.add(uses.matrix_of(row[INPUT]))
         return None if matrix in sources else (np.array(steps, np.int32), sources)
 
     def _is_identity(self, row: list[int]) -> bool:
         """Whether a command runs a NoOp in place."""
-        if row[OPCODE_COLUMN] != Propagate.OPCODE:
+        if row[c.OPCODE_COLUMN] != c.Propagate.OPCODE:
             return False
         component, given, output = (row[_PROPAGATE[name]] for name in _OF_PROPAGATE)
         is_noop = self._draft.nnet.components[component].type == "NoOpComponent"
@@ -516,11 +500,11 @@ class TermsOfSums:
 
 def is_looked_at_closely(draft: Draft) -> Bools:
     """Which matrices, (matrices,), are read by backward passes that need exact values."""
-    at = draft.positions(Backprop.OPCODE, BackpropNoModelUpdate.OPCODE)
-    at = at[_need_exact_values(draft.nnet)[operand(draft.table, at, Backprop, "component")]]
+    at = draft.positions(c.Backprop.OPCODE, c.BackpropNoModelUpdate.OPCODE)
+    at = at[_need_exact_values(draft.nnet)[c.operand(draft.table, at, c.Backprop, "component")]]
     found = np.zeros(len(draft.matrices), dtype=np.bool_)
     for value in ("input_value", "output_value"):
-        found[draft.layout.matrix_of[operand(draft.table, at, Backprop, value)]] = True
+        found[draft.layout.matrix_of[c.operand(draft.table, at, c.Backprop, value)]] = True
     return found
 
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import attrs
 import numpy as np
-from nnet3_computation.analysis import MATRIX, MEMO_COLUMN, Layout, PairLists, columns_of_kind
-from nnet3_computation.arrays import Bools, Ids, ordering, where
+from nnet3_computation import analysis, arrays
 from nnet3_computation.commands import SCHEMA, TABLE_WIDTH, OperandKind, Table
 from nnet3_descriptors.indexes import distinct
 
@@ -57,38 +56,38 @@ def renumber(draft: Draft) -> Draft:
     table = draft.table.copy()
     cells = table.reshape(-1)
     memos, indexes, multi, ranges = (_cells(draft, columns) for columns in _COLUMNS)
-    parts = where(SCHEMA.is_matrix.take(draft.opcodes, axis=0).reshape(-1))
+    parts = arrays.where(SCHEMA.is_matrix.take(draft.opcodes, axis=0).reshape(-1))
     pairs = draft.pair_lists.of(distinct(cells[multi])).values
     used = _used(len(draft.submatrices), cells[parts], pairs)
     kept, new_submatrix = _first_of_equal(draft.submatrices, used)
     cells[parts] = new_submatrix.take(cells[parts])
     submatrices = draft.submatrices.take(kept, axis=0)
-    matrix_used = _used(len(draft.matrices), submatrices[:, MATRIX])
-    submatrices[:, MATRIX] = (np.cumsum(matrix_used) - 1)[submatrices[:, MATRIX]]
+    matrix_used = _used(len(draft.matrices), submatrices[:, analysis.MATRIX])
+    submatrices[:, analysis.MATRIX] = (np.cumsum(matrix_used) - 1)[submatrices[:, analysis.MATRIX]]
     _number_memos(cells, memos)
-    kept_matrices = where(matrix_used)
+    kept_matrices = arrays.where(matrix_used)
     renamed = _renamed(draft.pair_lists, new_submatrix)
     debug_info = draft.debug_info
     return attrs.evolve(
         draft,
-        pair_lists=PairLists(_keep_lists(renamed, cells, multi)),
+        pair_lists=analysis.PairLists(_keep_lists(renamed, cells, multi)),
         indexes=_keep_lists(draft.indexes, cells, indexes),
         indexes_ranges=_keep_lists(draft.indexes_ranges, cells, ranges),
         table=table,
-        layout=Layout(matrices=draft.matrices[kept_matrices], submatrices=submatrices),
+        layout=analysis.Layout(matrices=draft.matrices[kept_matrices], submatrices=submatrices),
         debug_info=tuple([debug_info[m] for m in kept_matrices.tolist()]) if debug_info else (),
     )
 
 
 _COLUMNS = (
-    MEMO_COLUMN,
-    columns_of_kind(OperandKind.INDEXES),
-    columns_of_kind(OperandKind.INDEXES_MULTI),
-    columns_of_kind(OperandKind.INDEXES_RANGES),
+    analysis.MEMO_COLUMN,
+    analysis.columns_of_kind(OperandKind.INDEXES),
+    analysis.columns_of_kind(OperandKind.INDEXES_MULTI),
+    analysis.columns_of_kind(OperandKind.INDEXES_RANGES),
 )
 
 
-def _cells(draft: Draft, columns: Ids) -> Ids:
+def _cells(draft: Draft, columns: arrays.Ids) -> arrays.Ids:
     """Returns where the operands of a kind are in the table of commands, row by row.
 
     Args:
@@ -96,17 +95,17 @@ def _cells(draft: Draft, columns: Ids) -> Ids:
         columns: (opcodes,) the column of the operand; 0 if there is none.
     """
     column = columns.take(draft.opcodes)
-    commands = where(column > 0)
+    commands = arrays.where(column > 0)
     return commands * TABLE_WIDTH + column[commands]
 
 
-def _number_memos(cells: Table, places: Ids) -> None:
+def _number_memos(cells: Table, places: arrays.Ids) -> None:
     """Numbers the memos that are used from 1 on."""
     memos = cells[places]
     cells[places] = np.unique(np.append(0, memos), return_inverse=True)[1][1:]
 
 
-def _used(count: int, *references: Table | Ids) -> Bools:
+def _used(count: int, *references: Table | arrays.Ids) -> arrays.Bools:
     """Returns which of `count` things are referred to; the first always is."""
     used = np.zeros(count, dtype=np.bool_)
     used[0] = True
@@ -115,7 +114,7 @@ def _used(count: int, *references: Table | Ids) -> Bools:
     return used
 
 
-def _keep_lists(lists: Sequence[Table], cells: Table, places: Ids) -> tuple[Table, ...]:
+def _keep_lists(lists: Sequence[Table], cells: Table, places: arrays.Ids) -> tuple[Table, ...]:
     """Keeps each list that is used once, and changes the operands `cells[places]` accordingly."""
     numbers = cells[places]
     kept: list[Table] = []
@@ -137,7 +136,7 @@ def _keep_lists(lists: Sequence[Table], cells: Table, places: Ids) -> tuple[Tabl
     return tuple(kept)
 
 
-def _renamed(lists: PairLists, new_submatrix: Ids) -> tuple[Table, ...]:
+def _renamed(lists: analysis.PairLists, new_submatrix: arrays.Ids) -> tuple[Table, ...]:
     """Returns the lists with the new numbers of submatrices."""
     if not lists.lists:
         return ()
@@ -148,11 +147,11 @@ def _renamed(lists: PairLists, new_submatrix: Ids) -> tuple[Table, ...]:
     return tuple(pairs[begin:end] for begin, end in itertools.pairwise(lists.splits.tolist()))
 
 
-def _first_of_equal(submatrices: Table, used: Bools) -> tuple[Ids, Ids]:
+def _first_of_equal(submatrices: Table, used: arrays.Bools) -> tuple[arrays.Ids, arrays.Ids]:
     """Returns the used submatrices without repetition, and the new number of each old one."""
-    candidates = where(used)
+    candidates = arrays.where(used)
     columns = np.ascontiguousarray(submatrices.take(candidates, axis=0).T, dtype=np.int64)
-    order = ordering(*columns)
+    order = arrays.ordering(*columns)
     ordered = columns.take(order, axis=1)
     is_first = np.ones(len(order), dtype=np.bool_)
     is_first[1:] = (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)

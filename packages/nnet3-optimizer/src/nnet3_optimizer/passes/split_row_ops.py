@@ -5,18 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-from nnet3_computation.commands import (
-    AddRows,
-    AddRowsMulti,
-    AddToRowsMulti,
-    Command,
-    CopyRows,
-    CopyRowsMulti,
-    CopyToRowsMulti,
-    MatrixAdd,
-    MatrixCopy,
-    Table,
-)
+from nnet3_computation import commands as c
 
 from nnet3_optimizer.draft import Draft, Edit
 from nnet3_optimizer.passes.optimize_row_ops import commands_with_lists
@@ -26,7 +15,7 @@ WORTH_SPLITTING = 2
 
 _NOTHING = -1
 
-_MULTI = (CopyRowsMulti, AddRowsMulti, CopyToRowsMulti, AddToRowsMulti)
+_MULTI = (c.CopyRowsMulti, c.AddRowsMulti, c.CopyToRowsMulti, c.AddToRowsMulti)
 
 
 def split_row_ops(draft: Draft) -> Draft:
@@ -85,19 +74,19 @@ def split_row_ops(draft: Draft) -> Draft:
     return edit.draft() if edit else draft
 
 
-def _may_be_split(pairs: Table) -> bool:
+def _may_be_split(pairs: c.Table) -> bool:
     named = {int(pairs[at, 0]) for at in (0, len(pairs) // 2, -1)}
     return min(named) >= 0 and len(named) < 3
 
 
-def _worth_splitting(command: Command, rows: Table) -> bool:
+def _worth_splitting(command: c.Command, rows: c.Table) -> bool:
     stretch = int(rows.max()) - int(rows.min()) + 1
-    if isinstance(command, CopyToRowsMulti):
+    if isinstance(command, c.CopyToRowsMulti):
         return stretch == len(rows)
     return stretch <= WORTH_SPLITTING * len(rows)
 
 
-def _piece(edit: Edit, command: Command, pairs: Table, begin: int) -> Command:
+def _piece(edit: Edit, command: c.Command, pairs: c.Table, begin: int) -> c.Command:
     """Returns the command for a piece of a list that names one submatrix."""
     rows = pairs[:, 1]
     low = int(rows.min())
@@ -105,20 +94,20 @@ def _piece(edit: Edit, command: Command, pairs: Table, begin: int) -> Command:
     named = edit.rows_of(int(pairs[0, 0]), low, stretch)
     alpha: float = command.alpha  # type: ignore[attr-defined]
     in_order = stretch == len(rows) and bool((rows == np.arange(low, low + stretch)).all())
-    if isinstance(command, CopyRowsMulti | AddRowsMulti):
+    if isinstance(command, c.CopyRowsMulti | c.AddRowsMulti):
         own = edit.rows_of(command.output, begin, len(rows))
-        copies = isinstance(command, CopyRowsMulti)
+        copies = isinstance(command, c.CopyRowsMulti)
         if in_order:
-            simple = MatrixCopy if copies else MatrixAdd
+            simple = c.MatrixCopy if copies else c.MatrixAdd
             return simple(output=own, input=named, alpha=alpha)
-        by_rows = CopyRows if copies else AddRows
+        by_rows = c.CopyRows if copies else c.AddRows
         return by_rows(output=own, input=named, indexes=edit.indexes(rows - low), alpha=alpha)
     own = edit.rows_of(command.input, begin, len(rows))  # type: ignore[attr-defined]
-    copies = isinstance(command, CopyToRowsMulti)
+    copies = isinstance(command, c.CopyToRowsMulti)
     if in_order:
-        simple = MatrixCopy if copies else MatrixAdd
+        simple = c.MatrixCopy if copies else c.MatrixAdd
         return simple(output=named, input=own, alpha=alpha)
     source = np.full(stretch, _NOTHING, dtype=np.int32)
     source[rows - low] = np.arange(len(rows))
-    by_rows = CopyRows if copies else AddRows
+    by_rows = c.CopyRows if copies else c.AddRows
     return by_rows(output=named, input=own, indexes=edit.indexes(source), alpha=alpha)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 import numpy as np
-from nnet3_computation.analysis import NUM_COLS, NUM_ROWS, ROW_OFFSET, Uses
+from nnet3_computation import analysis, computation, memory
 from nnet3_computation.arrays import Bools, Ids, freeze, where
 from nnet3_computation.commands import (
     FIRST_OPERAND_COLUMN,
@@ -27,8 +27,6 @@ from nnet3_computation.commands import (
     is_in_segments,
     operands_of,
 )
-from nnet3_computation.computation import MatrixDebugInfo
-from nnet3_computation.memory import FLOAT_BYTES
 from nnet3_descriptors.components import (
     StatisticsExtractionPrecomputedIndexes,
     StatisticsPoolingPrecomputedIndexes,
@@ -162,7 +160,7 @@ class StatisticsChain:
 class Finder:
     """Finds chains that satisfy rule 1 of `split_statistics`."""
 
-    def __init__(self, draft: Draft, uses: Uses) -> None:
+    def __init__(self, draft: Draft, uses: analysis.Uses) -> None:
         self.draft = draft
         self.uses = uses
 
@@ -280,7 +278,7 @@ def find_parts(draft: Draft, chain: StatisticsChain, least_bytes: int) -> Statis
         return None
     sizes = draft.matrices.take(draft.layout.matrix_of, axis=0)
     rows, cols = sizes[chain.extract.output].tolist()
-    worth_it = min(MOST_PARTS, rows * cols * FLOAT_BYTES // least_bytes)
+    worth_it = min(MOST_PARTS, rows * cols * memory.FLOAT_BYTES // least_bytes)
     if worth_it < 2:
         return None
     begin, end = pool.forward_indexes.T
@@ -394,7 +392,7 @@ class Splitting:
                 likes.append(chain.extract.output)
         begins = self.parts.statistics[:-1].tolist()
         ends = self.parts.statistics[1:].tolist()
-        infos: list[MatrixDebugInfo | None] = [None] * (len(likes) * len(self.parts))
+        infos: list[computation.MatrixDebugInfo | None] = [None] * (len(likes) * len(self.parts))
         if draft.debug_info:
             known = {like: draft.debug_info[int(draft.layout.matrix_of[like])] for like in likes}
             of_parts = [
@@ -402,7 +400,7 @@ class Splitting:
                 for begin, end in zip(begins, ends, strict=True)
             ]
             infos = [of_part[like] for of_part in of_parts for like in likes]
-        widths = draft.submatrices[likes, NUM_COLS].tolist()
+        widths = draft.submatrices[likes, analysis.NUM_COLS].tolist()
         counts = [end - begin for begin, end in zip(begins, ends, strict=True)]
         sizes = [(count, width) for count in counts for width in widths]
         _, added = self.edit.matrices(sizes, infos)
@@ -500,8 +498,8 @@ class Splitting:
         if not submatrix:
             return 0
         rows = self.draft.submatrices[[submatrix]].repeat(len(self.parts), axis=0)
-        rows[:, ROW_OFFSET] += borders[:-1].astype(np.int32)
-        rows[:, NUM_ROWS] = borders[1:] - borders[:-1]
+        rows[:, analysis.ROW_OFFSET] += borders[:-1].astype(np.int32)
+        rows[:, analysis.NUM_ROWS] = borders[1:] - borders[:-1]
         return self.edit.submatrices(rows)
 
 

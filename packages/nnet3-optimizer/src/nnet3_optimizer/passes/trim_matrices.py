@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
-from nnet3_computation.analysis import MATRIX, CommandKinds, Layout
-from nnet3_computation.arrays import Bools, Ids
-from nnet3_computation.commands import (
-    AllocMatrixUndefined,
-    AllocMatrixZeroed,
-    DeallocMatrix,
-    is_loop,
-)
+from nnet3_computation import analysis, arrays
+from nnet3_computation import commands as c
 
 from nnet3_optimizer.debug_info import rows_of
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.passes.renumber import renumber
 
-_SIZING = CommandKinds.of(AllocMatrixUndefined, AllocMatrixZeroed, DeallocMatrix)
+_SIZING = analysis.CommandKinds.of(c.AllocMatrixUndefined, c.AllocMatrixZeroed, c.DeallocMatrix)
 
 
 def trim_matrices(draft: Draft) -> Draft:
@@ -59,7 +53,7 @@ def trim_matrices(draft: Draft) -> Draft:
         free m1
         free m2
     """
-    if is_loop(draft.table) or not _is_trimmed(draft, *_used_rows(draft)).any():
+    if c.is_loop(draft.table) or not _is_trimmed(draft, *_used_rows(draft)).any():
         return draft
     draft = renumber(draft)  # an unused submatrix may include rows that are cut off
     begin, end = _used_rows(draft)
@@ -67,7 +61,7 @@ def trim_matrices(draft: Draft) -> Draft:
     new_matrices = draft.matrices.copy()
     new_matrices[trimmed, 0] = (end - begin)[trimmed]
     submatrices = draft.submatrices.copy()
-    matrix = submatrices[:, MATRIX]
+    matrix = submatrices[:, analysis.MATRIX]
     affected = trimmed[matrix]
     low = np.maximum(submatrices[:, 1], begin[matrix])
     high = np.minimum(submatrices[:, 1] + submatrices[:, 2], end[matrix])
@@ -79,17 +73,17 @@ def trim_matrices(draft: Draft) -> Draft:
             debug_info[m] = rows_of(debug_info[m], int(begin[m]), int(end[m]))
     return attrs.evolve(
         draft,
-        layout=Layout(matrices=new_matrices, submatrices=submatrices),
+        layout=analysis.Layout(matrices=new_matrices, submatrices=submatrices),
         debug_info=tuple(debug_info),
     )
 
 
-def _is_trimmed(draft: Draft, begin: Ids, end: Ids) -> Bools:
+def _is_trimmed(draft: Draft, begin: arrays.Ids, end: arrays.Ids) -> arrays.Bools:
     """Returns which matrices have some used rows, but not all; (M,) bool."""
     return (begin < end) & ((begin > 0) | (end < draft.matrices[:, 0]))
 
 
-def _used_rows(draft: Draft) -> tuple[Ids, Ids]:
+def _used_rows(draft: Draft) -> tuple[arrays.Ids, arrays.Ids]:
     """Returns the first and one past the last row of each matrix that is used, (M,) each."""
     submatrices = draft.submatrices
     sizing = _SIZING.among(draft.opcodes)
@@ -97,8 +91,8 @@ def _used_rows(draft: Draft) -> tuple[Ids, Ids]:
     rows = submatrices[named]
     begin = draft.matrices[:, 0].astype(np.int64)
     end = np.zeros_like(begin)
-    np.minimum.at(begin, rows[:, MATRIX], rows[:, 1])
-    np.maximum.at(end, rows[:, MATRIX], rows[:, 1] + rows[:, 2])
+    np.minimum.at(begin, rows[:, analysis.MATRIX], rows[:, 1])
+    np.maximum.at(end, rows[:, analysis.MATRIX], rows[:, 1] + rows[:, 2])
     lifetimes = draft.analysis.lifetimes
     kept = lifetimes.is_input | lifetimes.is_output
     begin[kept], end[kept] = 0, draft.matrices[kept, 0]

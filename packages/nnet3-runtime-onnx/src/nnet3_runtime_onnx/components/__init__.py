@@ -1,20 +1,9 @@
 """Translations of components into standard operators; importing the families registers them."""
 
-from nnet3_runtime_onnx.components import rowwise, sequences
-from nnet3_runtime_onnx.components.declaration import (
-    Call,
-    translate,
-    translated_types,
-    translates,
-    why_not,
-)
-
-__all__ = [
-    "Call",
-    "rowwise",
-    "sequences",
-    "translate",
-    "translated_types",
-    "translates",
-    "why_not",
-]
+from nnet3_runtime_onnx.components import rowwise as rowwise
+from nnet3_runtime_onnx.components import sequences as sequences
+from nnet3_runtime_onnx.components.declaration import Call as Call
+from nnet3_runtime_onnx.components.declaration import translate as translate
+from nnet3_runtime_onnx.components.declaration import translated_types as translated_types
+from nnet3_runtime_onnx.components.declaration import translates as translates
+from nnet3_runtime_onnx.components.declaration import why_not as why_not

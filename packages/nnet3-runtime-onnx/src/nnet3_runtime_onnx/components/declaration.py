@@ -11,8 +11,7 @@ from typing import Any
 
 import attrs
 import numpy as np
-from nnet3_descriptors import Component
-from nnet3_descriptors.extensions import load_extensions
+from nnet3_descriptors import Component, extensions
 from numpy.typing import NDArray
 
 from nnet3_runtime_onnx.graph import GraphBuilder, Tensor, repeated
@@ -204,7 +203,7 @@ def why_not(component: Component) -> str:
         Nnet3Error: an installed package offers a translation that cannot be imported.
     """
     if type(component) not in _TRANSLATIONS:
-        load_extensions(ENTRY_POINTS, component.type)
+        extensions.load_extensions(ENTRY_POINTS, component.type)
     if type(component) not in _TRANSLATIONS:
         return "has no translation here"
     return _TRANSLATIONS[type(component)][1](component)

@@ -8,64 +8,30 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from nnet3_descriptors.components import (
-    AffineComponent,
-    BackpropTruncationComponent,
-    BatchNormComponent,
-    BlockAffineComponent,
-    ClipGradientComponent,
-    ConstantComponent,
-    ConstantFunctionComponent,
-    DistributeComponent,
-    DropoutComponent,
-    DropoutMaskComponent,
-    ElementwiseProductComponent,
-    FixedAffineComponent,
-    FixedBiasComponent,
-    FixedScaleComponent,
-    GeneralDropoutComponent,
-    LinearComponent,
-    LogSoftmaxComponent,
-    NaturalGradientAffineComponent,
-    NaturalGradientPerElementScaleComponent,
-    NaturalGradientRepeatedAffineComponent,
-    NoOpComponent,
-    NormalizeComponent,
-    PerElementOffsetComponent,
-    PerElementScaleComponent,
-    PermuteComponent,
-    PnormComponent,
-    RectifiedLinearComponent,
-    RepeatedAffineComponent,
-    ScaleAndOffsetComponent,
-    SigmoidComponent,
-    SoftmaxComponent,
-    SpecAugmentTimeMaskComponent,
-    SumBlockComponent,
-    SumGroupComponent,
-    TanhComponent,
-    TdnnComponent,
-)
+from nnet3_descriptors import components
 
+from nnet3_runtime_onnx import graph, matrices
 from nnet3_runtime_onnx.components.declaration import Array, Call, translates
-from nnet3_runtime_onnx.graph import Tensor, concat, constant
-from nnet3_runtime_onnx.matrices import Region
 
 
-@translates(AffineComponent, FixedAffineComponent, NaturalGradientAffineComponent)
-def affine(call: Call) -> Tensor:
+@translates(
+    components.AffineComponent,
+    components.FixedAffineComponent,
+    components.NaturalGradientAffineComponent,
+)
+def affine(call: Call) -> graph.Tensor:
     """y = x W^T + b."""
     return call.affine("linear_params", "bias_params")
 
 
-@translates(LinearComponent)
-def linear(call: Call) -> Tensor:
+@translates(components.LinearComponent)
+def linear(call: Call) -> graph.Tensor:
     """y = x W^T."""
     return call.affine("params")
 
 
-@translates(BlockAffineComponent)
-def block_affine(call: Call) -> Tensor:
+@translates(components.BlockAffineComponent)
+def block_affine(call: Call) -> graph.Tensor:
     """y_k = x_k W_k^T + b_k for each block k of the columns."""
     count = call.component.num_blocks
     w = call.derived(
@@ -80,8 +46,8 @@ def block_affine(call: Call) -> Tensor:
     return y + call.parameter("bias_params")
 
 
-@translates(RepeatedAffineComponent, NaturalGradientRepeatedAffineComponent)
-def repeated_affine(call: Call) -> Tensor:
+@translates(components.RepeatedAffineComponent, components.NaturalGradientRepeatedAffineComponent)
+def repeated_affine(call: Call) -> graph.Tensor:
     """y_k = x_k W^T + b for each block k of the columns."""
     count = call.component.num_repeats
     x = call.x.reshape(call.region.rows, count, call.region.columns // count)
@@ -89,24 +55,24 @@ def repeated_affine(call: Call) -> Tensor:
     return y.reshape(call.rows_out, call.component.output_dim)
 
 
-@translates(TdnnComponent)
-def tdnn(call: Call) -> Tensor:
+@translates(components.TdnnComponent)
+def tdnn(call: Call) -> graph.Tensor:
     """y(t) = sum over k of W_k x(t + time offset k) + b; the x side by side."""
     offsets = range(len(call.component.time_offsets))
     y = call.spliced([call.rows_at(k) for k in offsets]) @ call.transposed("linear_params")
     return y + call.parameter("bias_params") if call.component.bias_params.size else y
 
 
-@translates(PnormComponent)
-def pnorm(call: Call) -> Tensor:
+@translates(components.PnormComponent)
+def pnorm(call: Call) -> graph.Tensor:
     """y_g = |x_g|, the Euclidean norm, for each group g of neighbouring columns."""
     groups = call.component.output_dim
     x = call.x.reshape(call.rows_out, groups, call.region.columns // groups)
     return (x * x).reduce("ReduceSum", -1).apply("Sqrt")
 
 
-@translates(SumGroupComponent)
-def sum_group(call: Call) -> Tensor:
+@translates(components.SumGroupComponent)
+def sum_group(call: Call) -> graph.Tensor:
     """y_g = the sum of the columns of group g: a product with ones and zeros."""
     sizes = call.component.sizes
 
@@ -116,22 +82,22 @@ def sum_group(call: Call) -> Tensor:
     return call.x @ call.derived("groups", members)
 
 
-@translates(SumBlockComponent)
-def sum_block(call: Call) -> Tensor:
+@translates(components.SumBlockComponent)
+def sum_block(call: Call) -> graph.Tensor:
     """y = scale (x_1 + ... + x_k), for the blocks of the columns."""
     dim = call.component.output_dim
     x = call.x.reshape(call.rows_out, call.region.columns // dim, dim)
     return x.reduce("ReduceSum", -2) * float(call.component.scale)
 
 
-@translates(PermuteComponent)
-def permute(call: Call) -> Tensor:
+@translates(components.PermuteComponent)
+def permute(call: Call) -> graph.Tensor:
     """y_i = x_m(i) for each column i."""
     return call.x.take(np.asarray(call.component.column_map), axis=-1)
 
 
-@translates(ElementwiseProductComponent)
-def elementwise_product(call: Call) -> Tensor:
+@translates(components.ElementwiseProductComponent)
+def elementwise_product(call: Call) -> graph.Tensor:
     """y = x_1 x_2 ... x_k, element by element, of the blocks of the columns."""
     first, *others = call.blocks(call.region.columns // call.component.output_dim)
     for other in others:
@@ -139,14 +105,14 @@ def elementwise_product(call: Call) -> Tensor:
     return first
 
 
-@translates(ConstantComponent, ConstantFunctionComponent)
-def constant_row(call: Call) -> Tensor:
+@translates(components.ConstantComponent, components.ConstantFunctionComponent)
+def constant_row(call: Call) -> graph.Tensor:
     """y = b, in each row."""
     return call.repeated(call.parameter("output"))
 
 
-@translates(DistributeComponent)
-def distribute(call: Call) -> Tensor:
+@translates(components.DistributeComponent)
+def distribute(call: Call) -> graph.Tensor:
     """y(i) = block source_blocks[i] of x, where the blocks are counted along its rows."""
     dim = call.component.output_dim
     blocks = call.x.reshape(call.region.rows * (call.region.columns // dim), dim)
@@ -157,26 +123,30 @@ LEAST_SCALE = 1e-4
 """The least size of a scale of ScaleAndOffsetComponent; the sign stays."""
 
 
-@translates(ClipGradientComponent, NoOpComponent)
-def identity(call: Call) -> Region:
+@translates(components.ClipGradientComponent, components.NoOpComponent)
+def identity(call: Call) -> matrices.Region:
     """y = x."""
     return call.scaled()
 
 
-@translates(BackpropTruncationComponent)
-def scaled(call: Call) -> Region:
+@translates(components.BackpropTruncationComponent)
+def scaled(call: Call) -> matrices.Region:
     """y = scale x."""
     return call.scaled(float(call.component.scale))
 
 
-@translates(FixedScaleComponent, NaturalGradientPerElementScaleComponent, PerElementScaleComponent)
-def scales(call: Call) -> Tensor:
+@translates(
+    components.FixedScaleComponent,
+    components.NaturalGradientPerElementScaleComponent,
+    components.PerElementScaleComponent,
+)
+def scales(call: Call) -> graph.Tensor:
     """y = s x, column by column."""
     return call.x * call.parameter("scales")
 
 
-@translates(FixedBiasComponent)
-def bias(call: Call) -> Tensor:
+@translates(components.FixedBiasComponent)
+def bias(call: Call) -> graph.Tensor:
     """y = x + b, column by column."""
     return call.x + call.parameter("bias")
 
@@ -185,14 +155,14 @@ def _for_all_blocks(call: Call, values: Array) -> Array:
     return np.tile(values, call.component.dim // call.component.block_dim)
 
 
-@translates(PerElementOffsetComponent)
-def offsets(call: Call) -> Tensor:
+@translates(components.PerElementOffsetComponent)
+def offsets(call: Call) -> graph.Tensor:
     """y = x + b, column by column; b is the same for all blocks of the columns."""
     return call.x + call.derived("offsets", lambda: _for_all_blocks(call, call.component.offsets))
 
 
-@translates(ScaleAndOffsetComponent)
-def scale_and_offset(call: Call) -> Tensor:
+@translates(components.ScaleAndOffsetComponent)
+def scale_and_offset(call: Call) -> graph.Tensor:
     """y = s' x + b, column by column; s' is s, but at least 0.0001 in size."""
 
     def scales() -> Array:
@@ -205,20 +175,20 @@ def scale_and_offset(call: Call) -> Tensor:
     return y + call.derived("offsets", lambda: _for_all_blocks(call, call.component.offsets))
 
 
-@translates(RectifiedLinearComponent)
-def rectified_linear(call: Call) -> Tensor:
+@translates(components.RectifiedLinearComponent)
+def rectified_linear(call: Call) -> graph.Tensor:
     """y = max(0, x)."""
     return call.x.apply("Relu")
 
 
-@translates(SigmoidComponent)
-def sigmoid(call: Call) -> Tensor:
+@translates(components.SigmoidComponent)
+def sigmoid(call: Call) -> graph.Tensor:
     """y = 1 / (1 + exp(-x))."""
     return call.x.apply("Sigmoid")
 
 
-@translates(TanhComponent)
-def tanh(call: Call) -> Tensor:
+@translates(components.TanhComponent)
+def tanh(call: Call) -> graph.Tensor:
     """y = tanh x."""
     return call.x.apply("Tanh")
 
@@ -230,20 +200,20 @@ LEAST_SQUARE = 2.0**-66
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-@translates(SoftmaxComponent)
-def softmax(call: Call) -> Tensor:
+@translates(components.SoftmaxComponent)
+def softmax(call: Call) -> graph.Tensor:
     """y = exp(x) / sum(exp(x)), over the columns of each row, at least 1e-20."""
     return call.x.apply("Softmax", axis=-1).maximum(LEAST_SOFTMAX)
 
 
-@translates(LogSoftmaxComponent)
-def log_softmax(call: Call) -> Tensor:
+@translates(components.LogSoftmaxComponent)
+def log_softmax(call: Call) -> graph.Tensor:
     """y = x - log(sum(exp(x))), over the columns of each row."""
     return call.x.apply("LogSoftmax", axis=-1)
 
 
-@translates(NormalizeComponent)
-def normalize(call: Call) -> Tensor:
+@translates(components.NormalizeComponent)
+def normalize(call: Call) -> graph.Tensor:
     """y = x / r with r = sqrt(x . x / (D target_rms^2)), for each row and block of D columns.
 
     With add_log_stddev each block has one more column, log(target_rms r).
@@ -255,12 +225,12 @@ def normalize(call: Call) -> Tensor:
     square = square.maximum(LEAST_SQUARE)
     y = x / square.apply("Sqrt")
     if c.add_log_stddev:
-        y = concat([y, square.apply("Log") * 0.5 + float(np.log(c.target_rms))], axis=-1)
+        y = graph.concat([y, square.apply("Log") * 0.5 + float(np.log(c.target_rms))], axis=-1)
     return y.reshape(rows, c.output_dim)
 
 
-@translates(BatchNormComponent)
-def batch_norm(call: Call) -> Tensor:
+@translates(components.BatchNormComponent)
+def batch_norm(call: Call) -> graph.Tensor:
     """y = s (x - m) with s = target_rms / sqrt(v + epsilon), column by column.
 
     m and v are the stored mean and variance in test mode, else mean and variance of the rows.
@@ -281,7 +251,7 @@ def batch_norm(call: Call) -> Tensor:
     return y.reshape(call.rows_out, columns)
 
 
-def _normalized_image(call: Call, image: Tensor) -> Tensor:
+def _normalized_image(call: Call, image: graph.Tensor) -> graph.Tensor:
     """y = s (x - m) for an image; its channels are the columns of a block."""
     c = call.component
     y = image.normalize_channels(
@@ -307,30 +277,30 @@ def _if_random(*proportions: str) -> Any:
     return refuses
 
 
-@translates(DropoutComponent, refuses=_if_random("dropout_proportion"))
-def dropout(call: Call) -> Region:
+@translates(components.DropoutComponent, refuses=_if_random("dropout_proportion"))
+def dropout(call: Call) -> matrices.Region:
     """y = (1 - p) x, in test mode."""
     return call.scaled(1.0 - float(call.component.dropout_proportion))
 
 
-@translates(DropoutMaskComponent, refuses=_if_random("dropout_proportion"))
-def dropout_mask(call: Call) -> Tensor:
+@translates(components.DropoutMaskComponent, refuses=_if_random("dropout_proportion"))
+def dropout_mask(call: Call) -> graph.Tensor:
     """y = 1 - p, or 1 if continuous, in test mode."""
     c = call.component
     value = 1.0 if c.continuous else 1.0 - float(c.dropout_proportion)
-    return call.repeated(constant(call.graph, value))
+    return call.repeated(graph.constant(call.graph, value))
 
 
 @translates(
-    GeneralDropoutComponent,
+    components.GeneralDropoutComponent,
     refuses=_if_random("dropout_proportion", "specaugment_max_proportion"),
 )
-def general_dropout(call: Call) -> Region:
+def general_dropout(call: Call) -> matrices.Region:
     """y = x, in test mode."""
     return call.scaled()
 
 
-@translates(SpecAugmentTimeMaskComponent, refuses=_if_random("zeroed_proportion"))
-def time_mask(call: Call) -> Region:
+@translates(components.SpecAugmentTimeMaskComponent, refuses=_if_random("zeroed_proportion"))
+def time_mask(call: Call) -> matrices.Region:
     """y = x, in test mode."""
     return call.scaled()

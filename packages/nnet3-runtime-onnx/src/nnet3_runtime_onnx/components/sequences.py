@@ -11,26 +11,14 @@ from typing import Any
 
 import attrs
 import numpy as np
-from nnet3_descriptors.components import (
-    BatchNormComponent,
-    CompositeComponent,
-    ConvolutionComponent,
-    GruNonlinearityComponent,
-    LstmNonlinearityComponent,
-    MaxpoolingComponent,
-    OutputGruNonlinearityComponent,
-    RestrictedAttentionComponent,
-    StatisticsExtractionComponent,
-    StatisticsPoolingComponent,
-    TimeHeightConvolutionComponent,
-)
+from nnet3_descriptors import components
 
 from nnet3_runtime_onnx.components.declaration import Array, Call, translate, translates, why_not
 from nnet3_runtime_onnx.graph import Tensor, concat
 from nnet3_runtime_onnx.matrices import Region, sums_of_ranges
 
 
-@translates(TimeHeightConvolutionComponent)
+@translates(components.TimeHeightConvolutionComponent)
 def time_height_convolution(call: Call) -> Tensor:
     """y(t, h) = b + sum over k of W_k x(t + time offset k, s h + height offset k).
 
@@ -92,7 +80,7 @@ def _progression(offsets: Array) -> tuple[int, int, int]:
     return first, gap, (numbers[-1] - first) // gap + 1
 
 
-@translates(ConvolutionComponent)
+@translates(components.ConvolutionComponent)
 def convolution(call: Call) -> Tensor:
     """y(i, j) = b + sum over a, b of W(a, b) x(i step_x + a, j step_y + b), for each row."""
     c = call.component
@@ -114,7 +102,7 @@ def convolution(call: Call) -> Tensor:
     return y.transpose(0, 2, 3, 1).as_rows(call.rows_out, c.output_dim)
 
 
-@translates(MaxpoolingComponent)
+@translates(components.MaxpoolingComponent)
 def maxpooling(call: Call) -> Tensor:
     """y(i, j, k) = the greatest x(i step_x + a, j step_y + b, k step_z + c), for each row."""
     c = call.component
@@ -126,7 +114,7 @@ def maxpooling(call: Call) -> Tensor:
     return y.as_rows(call.rows_out, c.output_dim)
 
 
-@translates(RestrictedAttentionComponent)
+@translates(components.RestrictedAttentionComponent)
 def restricted_attention(call: Call) -> Tensor:
     """y(t) = sum over j of c_j(t) v(t + s j); c = softmax over j of a q(t) . k(t + s j) + b_j(t).
 
@@ -154,7 +142,7 @@ def restricted_attention(call: Call) -> Tensor:
     return y.reshape(rows, c.output_dim)
 
 
-@translates(StatisticsExtractionComponent)
+@translates(components.StatisticsExtractionComponent)
 def statistics_extraction(call: Call) -> Region:
     """y = (n, sum of x, sum of x^2) over the n rows of a period; x^2 with include_variance only."""
     ranges = np.asarray(call.indexes.forward_indexes)
@@ -166,7 +154,7 @@ def statistics_extraction(call: Call) -> Region:
     return Region.side_by_side(parts)
 
 
-@translates(StatisticsPoolingComponent)
+@translates(components.StatisticsPoolingComponent)
 def statistics_pooling(call: Call) -> Region:
     """y = (log n, m, sqrt(max(q - m^2, floor))): the mean m and the standard deviation in a window.
 
@@ -191,7 +179,7 @@ def statistics_pooling(call: Call) -> Region:
     return call.side_by_side(*counts, m, variance.apply("Sqrt"))
 
 
-@translates(LstmNonlinearityComponent)
+@translates(components.LstmNonlinearityComponent)
 def lstm_nonlinearity(call: Call) -> Region:
     """c = s_f f c' + s_i i g, m = s_o o tanh(c): the cell c and the output m of an LSTM.
 
@@ -230,7 +218,7 @@ def _gru_cell(call: Call, z: Tensor, a: Tensor, c_prev: Tensor) -> Region:
     return call.side_by_side(h, (1.0 - z) * h + z * c_prev)
 
 
-@translates(GruNonlinearityComponent)
+@translates(components.GruNonlinearityComponent)
 def gru_nonlinearity(call: Call) -> Region:
     """h = tanh(p + W (r s)), c = (1 - z) h + z c'.
 
@@ -244,7 +232,7 @@ def gru_nonlinearity(call: Call) -> Region:
     return _gru_cell(call, z, p + (r * s) @ call.transposed("w_h"), c_prev)
 
 
-@translates(OutputGruNonlinearityComponent)
+@translates(components.OutputGruNonlinearityComponent)
 def output_gru_nonlinearity(call: Call) -> Region:
     """h = tanh(p + w c'), c = (1 - z) h + z c'; all element by element, of columns z, p and c'."""
     z, p, c_prev = call.blocks(3)
@@ -259,7 +247,7 @@ def _why_not(component: Any) -> str:
     return ""
 
 
-@translates(CompositeComponent, refuses=_why_not)
+@translates(components.CompositeComponent, refuses=_why_not)
 def composite(call: Call) -> Tensor | Region:
     """y = f_n(... f_2(f_1(x))), for max_rows_process rows at a time if parts use all rows."""
     rows, parts = call.region.rows, call.component.components
@@ -274,7 +262,7 @@ def composite(call: Call) -> Tensor | Region:
 
 
 def _depends_on_other_rows(component: Any) -> bool:
-    return isinstance(component, BatchNormComponent) and not component.test_mode
+    return isinstance(component, components.BatchNormComponent) and not component.test_mode
 
 
 def _of_rows(call: Call, region: Region) -> Region:

@@ -197,10 +197,10 @@ def _protos(
     rspecifier: str, options: graphs.SupervisionOptions, *, lattices: bool
 ) -> Iterator[tuple[str, Callable[[], graphs.ProtoSupervision]]]:
     """For each entry of a table of alignments or of lattices a function that makes its proto."""
-    proto = chain.graphs.ProtoSupervision
+    proto = graphs.ProtoSupervision
     if lattices:
-        for lattice in nnet3_tables.read_objects(rspecifier, chain.graphs.read_phone_lattice):
+        for lattice in nnet3_tables.read_objects(rspecifier, graphs.read_phone_lattice):
             yield lattice.key, partial(proto.from_lattice, lattice.value, options)
     else:
-        for alignment in nnet3_tables.read_objects(rspecifier, chain.graphs.read_alignment):
+        for alignment in nnet3_tables.read_objects(rspecifier, graphs.read_alignment):
             yield alignment.key, partial(proto.from_alignment, alignment.value, options)

@@ -14,13 +14,11 @@ import nnet3_tables
 import nnet3_training
 from nnet3_training import chain
 
-from nnet3_tools import cli, flags, streams
+from nnet3_tools import cli, flags, progress, streams
 from nnet3_tools.chain.options import read_den_fst
-from nnet3_tools.compute.chunks import compute_chunks
-from nnet3_tools.compute.inputs import ACOUSTIC_SCALE, FRAME_OPTIONS
+from nnet3_tools.compute import chunks, inputs
 from nnet3_tools.compute.utterance_tool import MEMORY, UtteranceRun, utterance_tool
 from nnet3_tools.egs import forms
-from nnet3_tools.progress import LackingError
 
 EXAMPLES = """\
   nnet3-chain-compute-post --transform-mat=transform.mat --frame-subsampling-factor=3 \\
@@ -39,8 +37,8 @@ def _leaky(default: float) -> cli.Parameter:
 
 
 OPTIONS = (
-    *FRAME_OPTIONS,
-    ACOUSTIC_SCALE,
+    *inputs.FRAME_OPTIONS,
+    inputs.ACOUSTIC_SCALE,
     _leaky(0.1),
     click.option(
         "--transform-mat",
@@ -83,7 +81,7 @@ def nnet3_chain_compute_post(
         found.append(_Posteriors(fst, model.output_dim, options.leaky_hmm_coefficient, transform))
         return found[0]
 
-    status = compute_chunks(run, computing, nnet3.BatchOptions(memory=memory), posteriors)
+    status = chunks.compute_chunks(run, computing, nnet3.BatchOptions(memory=memory), posteriors)
     if found[0].num_frames:
         average = found[0].log_prob / found[0].num_frames
         cli.log(
@@ -140,7 +138,7 @@ class _Posteriors:
         """
         result = self._graph.forward_backward(outputs, 1, self._leaky)
         if not result.is_sound:
-            raise LackingError(
+            raise progress.LackingError(
                 f"Something went wrong; forward-prob = {result.log_prob:g}, num-frames = "
                 f"{len(outputs)}"
             )

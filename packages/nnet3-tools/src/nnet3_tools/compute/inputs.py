@@ -14,8 +14,7 @@ import nnet3_runtime_cuda
 import nnet3_tables
 from nnet3_descriptors import Nnet3Error
 
-from nnet3_tools import cli
-from nnet3_tools.progress import LackingError
+from nnet3_tools import cli, progress
 
 if TYPE_CHECKING:
     from nnet3 import ChunkOptions, Model
@@ -188,7 +187,7 @@ class IvectorSource:
             key = utterance
             if self.speakers is not None:
                 if utterance not in self.speakers:
-                    raise LackingError("--utt2spk names no speaker for it")
+                    raise progress.LackingError("--utt2spk names no speaker for it")
                 key = self.speakers[utterance]
             return _present(self.vectors.get(key), f"no i-vector for '{key}'"), None
         if self.matrices is not None:
@@ -199,7 +198,7 @@ class IvectorSource:
 
 def _present(array: nnet3_tables.FloatArray | None, message: str) -> nnet3_tables.FloatArray:
     if array is None:
-        raise LackingError(message)
+        raise progress.LackingError(message)
     return array
 
 

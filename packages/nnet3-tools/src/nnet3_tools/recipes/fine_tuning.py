@@ -15,7 +15,6 @@ import nnet3_tables
 import nnet3_training
 from nnet3_training import chain, egs, recipes
 from nnet3_training.chain import graphs
-from nnet3_training.recipes import FINE_TUNING
 
 from nnet3_tools import cli, streams
 from nnet3_tools.chain.egs import ChainTables
@@ -318,7 +317,7 @@ def _of_recordings(
         help="Components that do not change, such as 'tdnnf1*'; may be given several times.",
     ),
     *runs.recipe_options(
-        {**FINE_TUNING, "frame_subsampling_factor": SUBSAMPLING},
+        {**recipes.FINE_TUNING, "frame_subsampling_factor": SUBSAMPLING},
         "frames_per_example",
         "dropout_schedule",
     ),

@@ -11,8 +11,7 @@ from typing import Self
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors import Nnet3Error, check_limit
-from nnet3_descriptors.files import Reader, Writer
+from nnet3_descriptors import Nnet3Error, check_limit, files
 from nnet3_training import DenseTargets, SparsePosteriors
 
 Doubles = npt.NDArray[np.float64]
@@ -56,7 +55,7 @@ class LdaStats:
         np.add.at(self.sums, known.classes, weights[:, None] * rows)
         self.squares += rows.T @ (weights[:, None] * rows)
 
-    def write(self, writer: Writer) -> None:
+    def write(self, writer: files.Writer) -> None:
         """Writes the statistics in Kaldi's form, with the squares within classes."""
         writer.token("<LDAACCS>")
         writer.token("<VECSIZE>")
@@ -72,7 +71,7 @@ class LdaStats:
         writer.token("</LDAACCS>")
 
     @classmethod
-    def read(cls, reader: Reader) -> Self:
+    def read(cls, reader: files.Reader) -> Self:
         """Reads statistics.
 
         Raises:

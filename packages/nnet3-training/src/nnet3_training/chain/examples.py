@@ -23,24 +23,15 @@ from nnet3_descriptors.files import BinaryReader, Reader, new_writer, write_atom
 from nnet3_descriptors.indexes import IndexArray, N, T
 
 from nnet3_training.chain.supervision import ChainSupervision, read_supervision, write_supervision
+from nnet3_training.egs import files
 from nnet3_training.egs.changes import IVECTOR, OUTPUT, moved, named, with_output
 from nnet3_training.egs.examples import ExampleInput, ExampleOutput, TrainingExample
-from nnet3_training.egs.files import (
-    ExampleSource,
-    entries_of,
-    expect_example,
-    key_bytes,
-    read_indexes,
-    read_io,
-    write_indexes,
-    write_io,
-)
 from nnet3_training.errors import ExampleError
 
 _MAX_IOS: Final = 1 << 16
 
 
-def read_chain_examples(source: ExampleSource) -> Iterator[TrainingExample]:
+def read_chain_examples(source: files.ExampleSource) -> Iterator[TrainingExample]:
     """The examples of an archive, binary or text, in its order.
 
     The supervision of an output is a `ChainSupervision`. Only the example at hand is held in
@@ -53,7 +44,7 @@ def read_chain_examples(source: ExampleSource) -> Iterator[TrainingExample]:
         FileError: the file cannot be read; if it does not exist, the error is a FileNotFoundError.
         ModelFileError: it is not an archive of such examples; the error says where.
     """
-    for entry in entries_of(source, read_chain_example):
+    for entry in files.entries_of(source, read_chain_example):
         yield attrs.evolve(entry.value, key=entry.key)
 
 
@@ -64,11 +55,11 @@ def read_chain_example(reader: Reader) -> TrainingExample:
         ModelFileError: the file holds something else there.
     """
     start = reader.position
-    expect_example(reader, "<Nnet3ChainEg>")
+    files.expect_example(reader, "<Nnet3ChainEg>")
     try:
         reader.expect("<NumInputs>")
         count = reader.count("inputs", maximum=_MAX_IOS)
-        ios = [read_io(reader) for _ in range(count)]
+        ios = [files.read_io(reader) for _ in range(count)]
         inputs = [
             ExampleInput(name=name, indexes=rows, values=values) for name, rows, values in ios
         ]
@@ -85,7 +76,7 @@ def _read_output(reader: Reader) -> ExampleOutput:
     reader.expect("<NnetChainSup>")
     name = reader.token()
     start = reader.position
-    indexes = read_indexes(reader)
+    indexes = files.read_indexes(reader)
     supervision = read_supervision(reader)
     reader.skip_blanks()
     at = reader.position
@@ -157,7 +148,7 @@ def write_chain_examples(
         FileError: the file cannot be written.
     """
     write_atomically(
-        path, (key_bytes(each.key) + example_bytes(each, binary=binary) for each in examples)
+        path, (files.key_bytes(each.key) + example_bytes(each, binary=binary) for each in examples)
     )
 
 
@@ -173,7 +164,7 @@ def example_bytes(example: TrainingExample, *, binary: bool = True) -> bytes:
     writer.integer(len(example.inputs))
     writer.newline()
     for io in example.inputs:
-        write_io(writer, io)
+        files.write_io(writer, io)
         writer.newline()
     writer.token("<NumOutputs>")
     writer.integer(len(example.outputs))
@@ -187,7 +178,7 @@ def example_bytes(example: TrainingExample, *, binary: bool = True) -> bytes:
             )
         writer.token("<NnetChainSup>")
         writer.token(output.name)
-        write_indexes(writer, output.indexes)
+        files.write_indexes(writer, output.indexes)
         write_supervision(writer, supervision)
         writer.token("<DW2>")
         writer.vector(supervision.deriv_weights)

@@ -19,16 +19,7 @@ from typing import Self
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors.files import (
-    BinaryReader,
-    PathOrFile,
-    Reader,
-    Writer,
-    leave_behind,
-    new_writer,
-    open_reader,
-    write_atomically,
-)
+from nnet3_descriptors import files
 
 from nnet3_training import fields
 from nnet3_training.chain.fsts.files import (
@@ -227,7 +218,7 @@ def state_times(fst: Fst) -> npt.NDArray[np.int64]:
 _MAX_SEQUENCES = 1 << 20
 
 
-def read_chain_supervision(source: PathOrFile) -> ChainSupervision:
+def read_chain_supervision(source: files.PathOrFile) -> ChainSupervision:
     """Reads one supervision, binary or text.
 
     Args:
@@ -236,9 +227,9 @@ def read_chain_supervision(source: PathOrFile) -> ChainSupervision:
     Raises:
         ModelFileError: the file cannot be read, or holds something else; the error says where.
     """
-    reader = open_reader(source)
+    reader = files.open_reader(source)
     supervision = read_supervision(reader)
-    leave_behind(source, reader)
+    files.leave_behind(source, reader)
     return supervision
 
 
@@ -250,17 +241,17 @@ def write_chain_supervision(
     Raises:
         FileError: the file cannot be written.
     """
-    write_atomically(path, [supervision_bytes(supervision, binary=binary)])
+    files.write_atomically(path, [supervision_bytes(supervision, binary=binary)])
 
 
 def supervision_bytes(supervision: ChainSupervision, *, binary: bool = True) -> bytes:
     """A supervision as it stands in a table, behind its key."""
-    writer = new_writer(binary=binary)
+    writer = files.new_writer(binary=binary)
     write_supervision(writer, supervision)
     return writer.data
 
 
-def read_supervision(reader: Reader) -> ChainSupervision:
+def read_supervision(reader: files.Reader) -> ChainSupervision:
     """Reads a supervision, from its opening token on.
 
     Raises:
@@ -305,8 +296,8 @@ def read_supervision(reader: Reader) -> ChainSupervision:
         reader.fail(str(error), at=start)
 
 
-def _read_fst(reader: Reader) -> Fst:
-    if isinstance(reader, BinaryReader):
+def _read_fst(reader: files.Reader) -> Fst:
+    if isinstance(reader, files.BinaryReader):
         return read_binary_fst(reader)
     # The blank has ended the line of text before the FST.
     while reader.next_is(b" "):
@@ -314,7 +305,7 @@ def _read_fst(reader: Reader) -> Fst:
     return read_text_fst(reader)
 
 
-def write_supervision(writer: Writer, supervision: ChainSupervision) -> None:
+def write_supervision(writer: files.Writer, supervision: ChainSupervision) -> None:
     """Writes a supervision."""
     writer.token("<Supervision>")
     writer.token("<Weight>")
@@ -341,7 +332,7 @@ def write_supervision(writer: Writer, supervision: ChainSupervision) -> None:
     writer.token("</Supervision>")
 
 
-def _write_fst(writer: Writer, fst: Fst) -> None:
+def _write_fst(writer: files.Writer, fst: Fst) -> None:
     if writer.binary:
         writer.raw(compact_bytes(fst))
     else:

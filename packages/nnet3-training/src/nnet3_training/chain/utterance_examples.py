@@ -11,10 +11,8 @@ from nnet3_speech.hmm import Transitions
 
 from nnet3_training.chain.graphs import Normalization, SupervisionSplitter, unconstrained
 from nnet3_training.chain.supervision import ChainSupervision
-from nnet3_training.egs.changes import OUTPUT
-from nnet3_training.egs.chunks import Random, SplitOptions, UtteranceChunk, UtteranceSplitter
+from nnet3_training.egs import changes, chunks, making
 from nnet3_training.egs.examples import ExampleOutput, TrainingExample
-from nnet3_training.egs.making import Features, drawn_ivector, input_of, times
 from nnet3_training.errors import ExampleError
 
 Array = npt.NDArray[np.float32]
@@ -45,7 +43,7 @@ class ChainUtterance:
     """
 
     key: str
-    features: Features
+    features: making.Features
     supervision: ChainSupervision
     ivectors: Array | None = None
     ivector_period: int = 1
@@ -71,9 +69,9 @@ class ChainExampleMaker:
             neither writes nor reads such examples.
     """
 
-    splitter: UtteranceSplitter
+    splitter: chunks.UtteranceSplitter
     normalization: Normalization | None
-    rng: Random
+    rng: chunks.Random
     transitions: Transitions | None = None
     length_tolerance: int = 1
     has_long_keys: bool = False
@@ -183,7 +181,7 @@ class ChainExampleMaker:
             )
         return usable
 
-    def _key(self, utterance: ChainUtterance, chunk: UtteranceChunk) -> str:
+    def _key(self, utterance: ChainUtterance, chunk: chunks.UtteranceChunk) -> str:
         key = f"{utterance.key}-{chunk.first_frame}"
         if self.has_long_keys:
             key += f"-{chunk.left_context}-{chunk.num_frames}-{chunk.right_context}-v1"
@@ -191,7 +189,7 @@ class ChainExampleMaker:
 
 
 def whole_example(
-    utterance: ChainUtterance, num_frames: int, options: SplitOptions, rng: Random
+    utterance: ChainUtterance, num_frames: int, options: chunks.SplitOptions, rng: chunks.Random
 ) -> TrainingExample:
     """The example of a whole utterance and all of its supervision.
 
@@ -217,7 +215,7 @@ def whole_example(
             "frames."
         )
     left, right = options.left_context_initial, options.right_context_final
-    chunk = UtteranceChunk(
+    chunk = chunks.UtteranceChunk(
         first_frame=0,
         num_frames=num_frames,
         left_context=options.left_context if left < 0 else left,
@@ -230,10 +228,10 @@ def whole_example(
 
 def _example(
     utterance: ChainUtterance,
-    chunk: UtteranceChunk,
+    chunk: chunks.UtteranceChunk,
     part: ChainSupervision,
     step: int,
-    rng: Random,
+    rng: chunks.Random,
     length: int,
 ) -> TrainingExample:
     """The example of a chunk, with the key of the utterance.
@@ -241,19 +239,19 @@ def _example(
     The i-vector is that of one of `length` frames.
     """
     known = attrs.evolve(part, deriv_weights=_weights(utterance, chunk, step))
-    indexes = times(0, known.frames_per_sequence, step)
-    output = ExampleOutput(name=OUTPUT, indexes=indexes, supervision=known)
-    inputs = [input_of(utterance.features, chunk)]
+    indexes = making.times(0, known.frames_per_sequence, step)
+    output = ExampleOutput(name=changes.OUTPUT, indexes=indexes, supervision=known)
+    inputs = [making.input_of(utterance.features, chunk)]
     rng.integers(0, _CHECKED)  # Kaldi decides here whether to check the supervision
     if utterance.ivectors is not None:
         first = chunk.first_frame - chunk.left_context
         inputs.append(
-            drawn_ivector(utterance.ivectors, utterance.ivector_period, first, length, rng)
+            making.drawn_ivector(utterance.ivectors, utterance.ivector_period, first, length, rng)
         )
     return TrainingExample(key=utterance.key, inputs=inputs, outputs=[output])
 
 
-def _weights(utterance: ChainUtterance, chunk: UtteranceChunk, step: int) -> Array:
+def _weights(utterance: ChainUtterance, chunk: chunks.UtteranceChunk, step: int) -> Array:
     """Factors of the derivatives of the chunk's frames."""
     given = utterance.deriv_weights
     if given is None:

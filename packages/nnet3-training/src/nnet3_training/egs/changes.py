@@ -13,11 +13,10 @@ from typing import Final, TypeVar
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors import NetworkError
-from nnet3_descriptors.files import CompressedMatrix, compressed
+from nnet3_descriptors import NetworkError, files
 from nnet3_descriptors.indexes import IndexArray, N, T
 
-from nnet3_training import fields
+from nnet3_training import errors, fields
 from nnet3_training.egs.chunks import CRandom
 from nnet3_training.egs.examples import (
     DenseTargets,
@@ -29,10 +28,9 @@ from nnet3_training.egs.examples import (
     TrainingExample,
     values_of,
 )
-from nnet3_training.errors import ExampleError
 
 Io = TypeVar("Io", ExampleInput, ExampleOutput)
-Matrix = TypeVar("Matrix", FloatArray | CompressedMatrix, StoredMatrix)
+Matrix = TypeVar("Matrix", FloatArray | files.CompressedMatrix, StoredMatrix)
 Supervision = DenseTargets | SparsePosteriors
 
 _TIMES = np.iinfo(np.int32)
@@ -50,7 +48,7 @@ def moved(indexes: IndexArray, frames: int) -> IndexArray:
     times = indexes[:, T].tolist()
     for time in (min(times, default=0) + frames, max(times, default=0) + frames):
         if not _TIMES.min <= time <= _TIMES.max:
-            raise ExampleError(
+            raise errors.ExampleError(
                 f"moved by {frames} frames, an example has the time {time}; expected "
                 f"{_TIMES.min} to {_TIMES.max}"
             )
@@ -68,7 +66,7 @@ def named(example: TrainingExample, ios: tuple[Io, ...], name: str) -> Io:
     for io in ios:
         if io.name == name:
             return io
-    raise ExampleError(f"example '{example.key}' has no '{name}'")
+    raise errors.ExampleError(f"example '{example.key}' has no '{name}'")
 
 
 def shifted(
@@ -95,7 +93,7 @@ def shifted(
 def check_single(example: TrainingExample) -> None:
     """Raises an ExampleError if an example has several sequences."""
     if any(bool(io.indexes[:, N].any()) for io in example.ios):
-        raise ExampleError(
+        raise errors.ExampleError(
             f"example '{example.key}' has several sequences: change it before merging"
         )
 
@@ -144,7 +142,7 @@ def _with_input_rows(
     example: TrainingExample, given: ExampleInput, kept: npt.NDArray[np.bool_]
 ) -> TrainingExample:
     if not kept.any():
-        raise ExampleError(f"example '{example.key}': no frame of 'input' is left")
+        raise errors.ExampleError(f"example '{example.key}': no frame of 'input' is left")
     if kept.all():
         return example
     values = rows_of(given.matrix, kept)
@@ -233,7 +231,7 @@ def excised(example: TrainingExample, *, left: int, right: int) -> TrainingExamp
 def _supervision(example: TrainingExample, output: ExampleOutput) -> Supervision:
     known = output.supervision
     if not isinstance(known, DenseTargets | SparsePosteriors):
-        raise ExampleError(
+        raise errors.ExampleError(
             f"example '{example.key}': '{output.name}' has neither dense targets nor posteriors"
         )
     return known
@@ -277,7 +275,7 @@ def scaled(supervision: Supervision, factor: float) -> Supervision:
     if isinstance(supervision, SparsePosteriors):
         return attrs.evolve(supervision, weights=supervision.weights * np.float32(factor))
     matrix = supervision.matrix
-    if isinstance(matrix, CompressedMatrix):
+    if isinstance(matrix, files.CompressedMatrix):
         return DenseTargets(values=matrix.scaled(factor))
     return DenseTargets(values=matrix * np.float32(factor))
 
@@ -300,13 +298,13 @@ def with_compression(example: TrainingExample) -> TrainingExample:
     return attrs.evolve(example, inputs=inputs, outputs=outputs)
 
 
-def _compressed(example: TrainingExample, matrix: Matrix) -> Matrix | CompressedMatrix:
-    if isinstance(matrix, CompressedMatrix | SparsePosteriors):
+def _compressed(example: TrainingExample, matrix: Matrix) -> Matrix | files.CompressedMatrix:
+    if isinstance(matrix, files.CompressedMatrix | SparsePosteriors):
         return matrix
     try:
-        return compressed.compress(matrix)
+        return files.compressed.compress(matrix)
     except NetworkError as error:
-        raise ExampleError(f"example '{example.key}': {error}") from error
+        raise errors.ExampleError(f"example '{example.key}': {error}") from error
 
 
 _FILL_MODES: Final = ("nearest", "reflect")
@@ -336,17 +334,17 @@ class ImageAugmentation:
         ExampleError: a value is out of range.
     """
 
-    num_channels: int = fields.integer(ExampleError, 1, least=1)
-    horizontal_flip_prob: float = fields.number(ExampleError, 0.0, most=1.0)
-    horizontal_shift: float = fields.number(ExampleError, 0.0, most=1.0)
-    vertical_shift: float = fields.number(ExampleError, 0.0, most=1.0)
-    rotation_degree: float = fields.number(ExampleError, 0.0, most=180.0)
-    rotation_prob: float = fields.number(ExampleError, 0.0, most=1.0)
+    num_channels: int = fields.integer(errors.ExampleError, 1, least=1)
+    horizontal_flip_prob: float = fields.number(errors.ExampleError, 0.0, most=1.0)
+    horizontal_shift: float = fields.number(errors.ExampleError, 0.0, most=1.0)
+    vertical_shift: float = fields.number(errors.ExampleError, 0.0, most=1.0)
+    rotation_degree: float = fields.number(errors.ExampleError, 0.0, most=180.0)
+    rotation_prob: float = fields.number(errors.ExampleError, 0.0, most=1.0)
     fill_mode: str = "nearest"
 
     def __attrs_post_init__(self) -> None:
         if self.fill_mode not in _FILL_MODES:
-            raise ExampleError(
+            raise errors.ExampleError(
                 f"fill_mode must be {' or '.join(map(repr, _FILL_MODES))} (got {self.fill_mode!r})"
             )
 
@@ -365,7 +363,7 @@ class ImageAugmentation:
         given = named(example, example.inputs, INPUT)
         rows, columns = given.matrix.shape
         if columns % self.num_channels:
-            raise ExampleError(
+            raise errors.ExampleError(
                 f"example '{example.key}': expected columns of 'input' that are a multiple of "
                 f"{self.num_channels} channels, found {columns}"
             )

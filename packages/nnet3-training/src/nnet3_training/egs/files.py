@@ -19,23 +19,7 @@ from typing import IO, TYPE_CHECKING, Final, TypeVar
 
 import attrs
 import numpy as np
-from nnet3_descriptors import ModelFileError
-from nnet3_descriptors.files import (
-    BinaryReader,
-    CompressedMatrix,
-    Entry,
-    Reader,
-    SparseMatrix,
-    Writer,
-    compressed,
-    file_error,
-    key_fault,
-    new_writer,
-    open_file,
-    read_entries,
-    stream_name,
-    write_atomically,
-)
+from nnet3_descriptors import ModelFileError, files
 from nnet3_descriptors.indexes import IndexArray
 
 from nnet3_training.egs.examples import (
@@ -64,7 +48,7 @@ def key_bytes(key: object) -> bytes:
     Raises:
         ExampleError: it is not a key that a reader takes.
     """
-    if fault := key_fault(key):
+    if fault := files.key_fault(key):
         raise ExampleError(fault)
     return f"{key} ".encode()
 
@@ -74,10 +58,12 @@ def check_readable(source: object) -> None:
     if not hasattr(source, "read"):
         found = type(source).__name__
         message = f"expected a path or a file open for reading bytes, found {found}"
-        raise ModelFileError(message, path=stream_name(source))
+        raise ModelFileError(message, path=files.stream_name(source))
 
 
-def entries_of(source: ExampleSource, decode: Callable[[Reader], T]) -> Iterator[Entry[T]]:
+def entries_of(
+    source: ExampleSource, decode: Callable[[files.Reader], T]
+) -> Iterator[files.Entry[T]]:
     """The entries of an archive, in its order; only the one at hand is held in memory.
 
     Args:
@@ -90,19 +76,21 @@ def entries_of(source: ExampleSource, decode: Callable[[Reader], T]) -> Iterator
     """
     if not isinstance(source, str | os.PathLike):
         check_readable(source)
-        yield from _entries(source, stream_name(source), decode)
+        yield from _entries(source, files.stream_name(source), decode)
         return
-    with open_file(source) as file:
+    with files.open_file(source) as file:
         yield from _entries(file, os.fspath(source), decode)
 
 
-def _entries(stream: IO[bytes], path: str, decode: Callable[[Reader], T]) -> Iterator[Entry[T]]:
-    entries = read_entries(stream, path, decode)
+def _entries(
+    stream: IO[bytes], path: str, decode: Callable[[files.Reader], T]
+) -> Iterator[files.Entry[T]]:
+    entries = files.read_entries(stream, path, decode)
     while True:
         try:
             entry = next(entries, None)
         except OSError as error:
-            raise file_error(error, "read", path) from error
+            raise files.file_error(error, "read", path) from error
         if entry is None:
             return
         yield entry
@@ -111,7 +99,7 @@ def _entries(stream: IO[bytes], path: str, decode: Callable[[Reader], T]) -> Ite
 _MAX_ROWS: Final = 1 << 24
 _WHOLE_INDEX: Final = 127
 _LARGEST_STEP: Final = 124
-_COMPRESSED: Final = tuple(f"{token} ".encode() for token in compressed.FORMATS)
+_COMPRESSED: Final = tuple(f"{token} ".encode() for token in files.compressed.FORMATS)
 
 _OTHER_OBJECTS: Final = {
     "<Nnet3Eg>": "an example, but of a network that is no chain model",
@@ -121,7 +109,7 @@ _OTHER_OBJECTS: Final = {
 """Other things that tables hold, by their first token."""
 
 
-def expect_example(reader: Reader, token: str) -> None:
+def expect_example(reader: files.Reader, token: str) -> None:
     """Reads the opening token of an example.
 
     Raises:
@@ -135,7 +123,7 @@ def expect_example(reader: Reader, token: str) -> None:
         reader.fail("unexpected token", at=start, expected=f"'{token}'", found=f"'{found}'{kind}")
 
 
-def read_indexes(reader: Reader) -> IndexArray:
+def read_indexes(reader: files.Reader) -> IndexArray:
     """Reads the indexes of an input or output, (rows, 3).
 
     Raises:
@@ -144,7 +132,7 @@ def read_indexes(reader: Reader) -> IndexArray:
     reader.expect("<I1V>")
     count = reader.count("indexes", maximum=_MAX_ROWS)
     indexes = np.zeros((count, 3), dtype=np.int32)
-    if isinstance(reader, BinaryReader):
+    if isinstance(reader, files.BinaryReader):
         _read_binary_indexes(reader, indexes)
         return indexes
     for row in range(count):
@@ -153,7 +141,7 @@ def read_indexes(reader: Reader) -> IndexArray:
     return indexes
 
 
-def _read_binary_indexes(reader: BinaryReader, indexes: IndexArray) -> None:
+def _read_binary_indexes(reader: files.BinaryReader, indexes: IndexArray) -> None:
     n = t = x = row = 0
     while row < len(indexes):
         if not reader.remaining:
@@ -182,7 +170,7 @@ def _read_binary_indexes(reader: BinaryReader, indexes: IndexArray) -> None:
         reader.position += len(steps)
 
 
-def write_indexes(writer: Writer, indexes: IndexArray) -> None:
+def write_indexes(writer: files.Writer, indexes: IndexArray) -> None:
     """Writes the indexes of an input or output."""
     writer.token("<I1V>")
     writer.integer(len(indexes))
@@ -200,32 +188,32 @@ def write_indexes(writer: Writer, indexes: IndexArray) -> None:
         last_n, last_t, last_x = n, t, x
 
 
-def read_stored_matrix(reader: Reader) -> StoredMatrix:
+def read_stored_matrix(reader: files.Reader) -> StoredMatrix:
     """Reads a matrix in the form that it has: full, compressed or sparse.
 
     Raises:
         ModelFileError: the file holds no matrix there.
     """
-    if SparseMatrix.is_next(reader):
-        return _posteriors(SparseMatrix.read(reader))
-    if isinstance(reader, BinaryReader) and reader.next_is(*_COMPRESSED):
+    if files.SparseMatrix.is_next(reader):
+        return _posteriors(files.SparseMatrix.read(reader))
+    if isinstance(reader, files.BinaryReader) and reader.next_is(*_COMPRESSED):
         matrix = reader.compressed_matrix()
         return matrix if matrix.header.rows else matrix.decompressed()
     return np.array(reader.matrix())
 
 
-def _posteriors(matrix: SparseMatrix) -> SparsePosteriors:
+def _posteriors(matrix: files.SparseMatrix) -> SparsePosteriors:
     return SparsePosteriors(
         dim=matrix.dim, splits=matrix.splits, classes=matrix.columns, weights=matrix.values
     )
 
 
-def write_stored_matrix(writer: Writer, matrix: StoredMatrix) -> None:
+def write_stored_matrix(writer: files.Writer, matrix: StoredMatrix) -> None:
     """Writes a matrix in the form that it has; in text, there is no compressed form."""
-    if isinstance(matrix, CompressedMatrix):
+    if isinstance(matrix, files.CompressedMatrix):
         writer.compressed_matrix(matrix)
     elif isinstance(matrix, SparsePosteriors):
-        SparseMatrix(matrix.dim, matrix.splits, matrix.classes, matrix.weights).write(writer)
+        files.SparseMatrix(matrix.dim, matrix.splits, matrix.classes, matrix.weights).write(writer)
     else:
         writer.matrix(matrix)
 
@@ -266,7 +254,7 @@ def is_output_name(name: str) -> bool:
 
 
 def read_example(
-    reader: Reader, is_output: Callable[[str], bool] = is_output_name
+    reader: files.Reader, is_output: Callable[[str], bool] = is_output_name
 ) -> TrainingExample:
     """Reads one example, from its opening token on; it has no key.
 
@@ -292,7 +280,7 @@ def read_example(
         reader.fail(str(error), at=start)
 
 
-def read_io(reader: Reader) -> tuple[str, IndexArray, StoredMatrix]:
+def read_io(reader: files.Reader) -> tuple[str, IndexArray, StoredMatrix]:
     """Reads an input or output: its name, indexes (rows, 3) and matrix (rows, dim).
 
     Raises:
@@ -341,7 +329,7 @@ def write_examples(
             dense nor sparse.
         FileError: the file cannot be written.
     """
-    write_atomically(
+    files.write_atomically(
         path, (key_bytes(each.key) + example_bytes(each, binary=binary) for each in examples)
     )
 
@@ -354,7 +342,7 @@ def example_bytes(example: TrainingExample, *, binary: bool = True) -> bytes:
     """
     if not example.ios:
         raise ExampleError(f"example '{example.key}' has no input and no output")
-    writer = new_writer(binary=binary)
+    writer = files.new_writer(binary=binary)
     writer.token("<Nnet3Eg>")
     writer.token("<NumIo>")
     writer.integer(len(example.ios))
@@ -364,7 +352,7 @@ def example_bytes(example: TrainingExample, *, binary: bool = True) -> bytes:
     return writer.data
 
 
-def write_io(writer: Writer, io: ExampleInput | ExampleOutput) -> None:
+def write_io(writer: files.Writer, io: ExampleInput | ExampleOutput) -> None:
     """Writes an input or output."""
     writer.token("<NnetIo>")
     writer.token(io.name)

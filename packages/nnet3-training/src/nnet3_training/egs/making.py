@@ -12,14 +12,8 @@ import numpy.typing as npt
 from nnet3_descriptors.files import BinaryReader, CompressedMatrix, Reader
 from nnet3_descriptors.indexes import IndexArray, T
 
+from nnet3_training.egs import chunks, files
 from nnet3_training.egs.changes import INPUT, IVECTOR, OUTPUT, with_compression
-from nnet3_training.egs.chunks import (
-    CRandom,
-    Random,
-    SplitOptions,
-    UtteranceChunk,
-    UtteranceSplitter,
-)
 from nnet3_training.egs.examples import (
     DenseTargets,
     ExampleInput,
@@ -29,7 +23,6 @@ from nnet3_training.egs.examples import (
     StoredMatrix,
     TrainingExample,
 )
-from nnet3_training.egs.files import example_of
 from nnet3_training.errors import ExampleError
 
 Posterior = list[list[tuple[int, float]]]
@@ -138,7 +131,7 @@ class Utterance:
 
 def get_examples(
     utterances: Iterable[Utterance],
-    options: SplitOptions,
+    options: chunks.SplitOptions,
     *,
     seed: int = 0,
     compress: bool = False,
@@ -158,16 +151,16 @@ def get_examples(
     Raises:
         ExampleError: numbers to be compressed are not finite.
     """
-    rng = CRandom(seed)
-    splitter = UtteranceSplitter(options, rng)
+    rng = chunks.CRandom(seed)
+    splitter = chunks.UtteranceSplitter(options, rng)
     for utterance in utterances:
         yield from make_examples(utterance, splitter, rng, compress=compress)
 
 
 def make_examples(
     utterance: Utterance,
-    splitter: UtteranceSplitter,
-    rng: Random,
+    splitter: chunks.UtteranceSplitter,
+    rng: chunks.Random,
     *,
     compress: bool = False,
 ) -> list[TrainingExample]:
@@ -220,7 +213,7 @@ def times(start: int, count: int, step: int) -> IndexArray:
     return indexes
 
 
-def input_of(features: Features, chunk: UtteranceChunk) -> ExampleInput:
+def input_of(features: Features, chunk: chunks.UtteranceChunk) -> ExampleInput:
     """The features of a chunk with its context.
 
     The first or last frame stands for each frame beyond the ends.
@@ -235,7 +228,7 @@ def input_of(features: Features, chunk: UtteranceChunk) -> ExampleInput:
 
 
 def drawn_ivector(
-    ivectors: FloatArray, period: int, first: int, count: int, rng: Random
+    ivectors: FloatArray, period: int, first: int, count: int, rng: chunks.Random
 ) -> ExampleInput:
     """The i-vector, of (number, dim), of a random frame among `count` from `first` on."""
     frame = int(rng.integers(first, first + count))
@@ -244,7 +237,7 @@ def drawn_ivector(
 
 
 def _supervision(
-    utterance: Utterance, chunk: UtteranceChunk, step: int
+    utterance: Utterance, chunk: chunks.UtteranceChunk, step: int
 ) -> SparsePosteriors | DenseTargets:
     """The supervision of the frames of a chunk."""
     known = utterance.supervision
@@ -311,7 +304,7 @@ def example_of_matrices(key: str, matrices: Iterable[tuple[str, StoredMatrix]]) 
             with "output".
     """
     ios = ((name, times(0, matrix.shape[0], 1), matrix) for name, matrix in matrices)
-    return attrs.evolve(example_of(ios), key=key)
+    return attrs.evolve(files.example_of(ios), key=key)
 
 
 @attrs.frozen(kw_only=True)

@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.files import PathOrFile, leave_behind, open_reader
 from nnet3_descriptors.model_files import HmmState, HmmTopology, TransitionModel, read_topology
-from nnet3_speech import HmmError
-from nnet3_speech.hmm import ContextDependency, Transitions
+from nnet3_speech import HmmError, hmm
 
 
-def initial_transition_model(tree: ContextDependency, topology: HmmTopology) -> TransitionModel:
+def initial_transition_model(tree: hmm.ContextDependency, topology: HmmTopology) -> TransitionModel:
     """The transition states that a tree gives the states of a topology, with its probabilities.
 
     Transition states are in the order of their phone, HMM state, pdf and pdf of the self-loop.
@@ -169,7 +168,7 @@ class TrainedTransitions:
 
 
 def train_transitions(
-    transitions: Transitions,
+    transitions: hmm.Transitions,
     counts: npt.NDArray[np.float64],
     options: TransitionTraining | None = None,
 ) -> TrainedTransitions:
@@ -219,7 +218,7 @@ def train_transitions(
     )
 
 
-def _groups(transitions: Transitions, *, shared: bool) -> Iterator[npt.NDArray[np.int64]]:
+def _groups(transitions: hmm.Transitions, *, shared: bool) -> Iterator[npt.NDArray[np.int64]]:
     """The transition-ids, (states, transitions), of the states that are estimated together."""
     bounds = [*transitions.first_ids.tolist(), len(transitions.pdfs)]
     by_state = [np.arange(first, end) for first, end in itertools.pairwise(bounds)]

@@ -24,8 +24,7 @@ from nnet3_training.chain.graphs import Normalization, make_normalization_fst
 from nnet3_training.chain.objective import ChainTraining
 from nnet3_training.chain.options import ChainOptions
 from nnet3_training.chain.utterance_examples import ChainExampleMaker, ChainUtterance
-from nnet3_training.egs.changes import with_compression
-from nnet3_training.egs.chunks import SplitOptions, UtteranceSplitter
+from nnet3_training.egs import changes, chunks, making
 from nnet3_training.egs.examples import TrainingExample
 from nnet3_training.egs.files import (
     entries_of,
@@ -34,13 +33,11 @@ from nnet3_training.egs.files import (
     read_example,
     read_examples,
 )
-from nnet3_training.egs.making import Utterance, make_examples
 from nnet3_training.errors import RecipeError
 from nnet3_training.objectives import ObjectiveFunction
-from nnet3_training.recipes.iterations import RecipeOptions
-from nnet3_training.recipes.records import ArchivesRecord, write_record
+from nnet3_training.recipes import iterations, records
 
-TrainingData = Utterance | ChainUtterance | TrainingExample
+TrainingData = making.Utterance | ChainUtterance | TrainingExample
 """The data of a run: utterances, or finished examples."""
 
 _ANY_XENT = 0.1
@@ -63,7 +60,7 @@ class RunObjective:
     den_fst: Path = Path()
 
     def examples(
-        self, nnet: Nnet, splitter: UtteranceSplitter, rng: np.random.Generator
+        self, nnet: Nnet, splitter: chunks.UtteranceSplitter, rng: np.random.Generator
     ) -> Callable[[TrainingData], list[TrainingExample]]:
         """The function that makes the examples of an utterance: none if it is too short.
 
@@ -85,8 +82,8 @@ class RunObjective:
                 found = [data]
             elif maker is not None and isinstance(data, ChainUtterance):
                 found = maker.examples(data)
-            elif maker is None and isinstance(data, Utterance):
-                found = make_examples(data, splitter, rng)
+            elif maker is None and isinstance(data, making.Utterance):
+                found = making.make_examples(data, splitter, rng)
             else:
                 kind = "an Utterance" if maker is None else "a ChainUtterance"
                 raise RecipeError(
@@ -94,7 +91,7 @@ class RunObjective:
                     f"{type(data).__name__}"
                 )
             examples = [example for example in found if example is not None]
-            return [with_compression(each) if self.compress else each for each in examples]
+            return [changes.with_compression(each) if self.compress else each for each in examples]
 
         return made
 
@@ -170,7 +167,7 @@ def make_archives(
     utterances: Iterable[TrainingData],
     nnet: Nnet,
     objective: RunObjective,
-    options: RecipeOptions,
+    options: iterations.RecipeOptions,
     folder: Path,
 ) -> None:
     """Makes examples from utterances and deals them out to archives, in bounded memory.
@@ -204,19 +201,19 @@ def _write_archives(
     utterances: Iterable[TrainingData],
     nnet: Nnet,
     objective: RunObjective,
-    options: RecipeOptions,
+    options: iterations.RecipeOptions,
     unfinished: Path,
 ) -> None:
     left, right = compute_context(nnet)
     step = options.frame_subsampling_factor
-    split = SplitOptions(
+    split = chunks.SplitOptions(
         num_frames=options.frames_per_example,
         left_context=left + step // 2,  # inputs are moved by so much to either side
         right_context=right + step // 2,
         frame_subsampling_factor=step,
     )
     rng = np.random.default_rng(options.seed)
-    examples_of = objective.examples(nnet, UtteranceSplitter(split, rng), rng)
+    examples_of = objective.examples(nnet, chunks.UtteranceSplitter(split, rng), rng)
     dims = {node.name: nnet.node_dim(node.name) for node in nnet.input_nodes}
     names: dict[str, int] = {}
     train = _Sample[bytes](options.diagnostic_examples, rng)
@@ -255,7 +252,7 @@ def _write_archives(
     everything.unlink()
     (unfinished / "diagnostic.train.ark").write_bytes(b"".join(train.items))
     (unfinished / "diagnostic.held_out.ark").write_bytes(b"".join(held_out.items))
-    record = ArchivesRecord(
+    record = records.ArchivesRecord(
         frames=tuple(int(n) for n in sizes[:, 0]),
         examples=tuple(int(n) for n in sizes[:, 1]),
         train_examples=len(train.items),
@@ -263,7 +260,7 @@ def _write_archives(
         utterances=utterance_count,
         too_short=too_short,
     )
-    write_record(record, unfinished / "archives.json")
+    records.write_record(record, unfinished / "archives.json")
 
 
 def _check_columns(example: TrainingExample, dims: Mapping[str, int]) -> None:

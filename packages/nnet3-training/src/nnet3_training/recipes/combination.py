@@ -6,13 +6,10 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 import attrs
-from nnet3_descriptors import Nnet
-from nnet3_descriptors.components import BatchNormComponent
-from nnet3_descriptors.editing import weighted_sum
+from nnet3_descriptors import Nnet, components, editing
 
-from nnet3_training import fields
+from nnet3_training import errors, fields
 from nnet3_training.egs.examples import TrainingExample
-from nnet3_training.errors import ExampleError
 from nnet3_training.evaluation import Evaluator, in_test_mode, zero_component_stats
 from nnet3_training.objectives import ObjectiveFunction
 
@@ -32,7 +29,7 @@ class Combination:
         ExampleError: the number is below 1.
     """
 
-    max_objective_evaluations: int = fields.integer(ExampleError, 30, least=1)
+    max_objective_evaluations: int = fields.integer(errors.ExampleError, 30, least=1)
     batchnorm_test_mode: bool = False
     dropout_test_mode: bool = True
 
@@ -88,7 +85,7 @@ def combine(
     """
     options = options or Combination()
     if not examples:
-        raise ExampleError("there are no examples to choose a combination by")
+        raise errors.ExampleError("there are no examples to choose a combination by")
     step = -(-num_nnets // options.max_objective_evaluations)
     objectives: dict[int, float] = {}
     average = best = None
@@ -97,7 +94,7 @@ def combine(
             average = nnet
         else:
             share = 1.0 / (number + 1)
-            average = weighted_sum([average, nnet], [1.0 - share, share])
+            average = editing.weighted_sum([average, nnet], [1.0 - share, share])
         if number % step and number != num_nnets - 1:
             continue
         tested = in_test_mode(
@@ -110,15 +107,15 @@ def combine(
         if best is None or value > objectives[best[0]]:
             best = number + 1, average
     if best is None:
-        raise ExampleError("there are no models to combine")
+        raise errors.ExampleError("there are no models to combine")
     count, nnet = best
     if objectives[count] == -math.inf:
-        raise ExampleError(
+        raise errors.ExampleError(
             f"the objective of no average of {num_nnets} models is finite: models, or examples to "
             "choose a combination by, have numbers that are too large"
         )
     recomputed = None
-    if any(isinstance(component, BatchNormComponent) for component in nnet.components):
+    if any(isinstance(component, components.BatchNormComponent) for component in nnet.components):
         tested = in_test_mode(zero_component_stats(nnet), batchnorm=False, dropout=True)
         recomputed = Evaluator(
             tested, device=device, objective=stats_objective or objective, component_stats=True
@@ -140,7 +137,7 @@ def _objective(evaluator: Evaluator, examples: Sequence[TrainingExample]) -> flo
     totals = evaluator.objectives.values()
     weight = sum(each.weight for each in totals)
     if not weight:
-        raise ExampleError("the examples to choose a combination by have no weight")
+        raise errors.ExampleError("the examples to choose a combination by have no weight")
     value = sum(each.total + each.auxiliary for each in totals) / weight
     return value if math.isfinite(value) else -math.inf
 

@@ -25,28 +25,17 @@ from nnet3_descriptors import (
 from nnet3_descriptors.editing import set_dropout_proportion, set_learning_rate_factor
 from nnet3_runtime_cuda import TrainingError
 
+from nnet3_training import errors, merging, objectives
 from nnet3_training.chain.examples import shifted
 from nnet3_training.egs.chunks import shuffled
 from nnet3_training.egs.examples import TrainingExample
-from nnet3_training.errors import RecipeError
 from nnet3_training.evaluation import Evaluator, in_test_mode
-from nnet3_training.merging import ExampleMerger, MinibatchRules
-from nnet3_training.objectives import ObjectiveSum
 from nnet3_training.options import TrainerOptions
+from nnet3_training.recipes import combination, iterations, records
 from nnet3_training.recipes.archives import RunObjective, archive_path
-from nnet3_training.recipes.combination import Combination, combine
-from nnet3_training.recipes.iterations import Iteration, RecipeOptions
-from nnet3_training.recipes.records import (
-    Diagnostics,
-    Figure,
-    FinalRecord,
-    JobRecord,
-    read_record,
-    write_record,
-)
 from nnet3_training.trainer import Trainer
 
-_EVALUATED = MinibatchRules.parse("150=1:64/600=1:16/2400=1:4/9600=1")
+_EVALUATED = merging.MinibatchRules.parse("150=1:64/600=1:16/2400=1:4/9600=1")
 """Sizes of minibatches where nothing is trained, by lengths of examples."""
 
 
@@ -79,9 +68,9 @@ class TrainingTask(EvaluationTask):
     """
 
     result: Path
-    iteration: Iteration
+    iteration: iterations.Iteration
     job: int
-    options: RecipeOptions
+    options: iterations.RecipeOptions
 
     @property
     def record(self) -> Path:
@@ -89,7 +78,7 @@ class TrainingTask(EvaluationTask):
         return self.result.with_suffix(".json")
 
 
-def prepared(nnet: Nnet, options: RecipeOptions) -> Nnet:
+def prepared(nnet: Nnet, options: iterations.RecipeOptions) -> Nnet:
     """The network as a job trains it: when fine-tuning, in test mode, with frozen components.
 
     Raises:
@@ -100,7 +89,7 @@ def prepared(nnet: Nnet, options: RecipeOptions) -> Nnet:
     for pattern in options.freeze:
         frozen = set_learning_rate_factor(nnet, 0.0, pattern)
         if all(one is other for one, other in zip(nnet.components, frozen.components, strict=True)):
-            raise RecipeError(
+            raise errors.RecipeError(
                 f"freeze: expected components with parameters with names like '{pattern}', found "
                 "none"
             )
@@ -108,12 +97,12 @@ def prepared(nnet: Nnet, options: RecipeOptions) -> Nnet:
     return nnet
 
 
-def kept(before: Nnet, after: Nnet, options: RecipeOptions) -> Nnet:
+def kept(before: Nnet, after: Nnet, options: iterations.RecipeOptions) -> Nnet:
     """The result of training: when fine-tuning, the network before with new parameters."""
     return unvectorize(before, vectorize(after)) if options.fine_tuning else after
 
 
-def train_job(task: TrainingTask) -> JobRecord:
+def train_job(task: TrainingTask) -> records.JobRecord:
     """Trains a network on an archive, unless that has been done.
 
     If training diverges, there is no network, and the record says so.
@@ -122,7 +111,7 @@ def train_job(task: TrainingTask) -> JobRecord:
         ModelFileError, ExampleError, RunError: see `Trainer.train_minibatch`.
     """
     if task.record.exists():
-        return read_record(JobRecord, task.record)
+        return records.read_record(records.JobRecord, task.record)
     start = time.perf_counter()
     options, iteration = task.options, task.iteration
     num_jobs, archive = len(iteration.archives), iteration.archives[task.job]
@@ -151,7 +140,7 @@ def train_job(task: TrainingTask) -> JobRecord:
     read = task.objective.read(archive_path(task.folder, archive), nnet)
     frames, step = iteration.frame_shifts[task.job], options.frame_subsampling_factor
     examples = (shifted(example, frames, step=step) for example in read)
-    merger = ExampleMerger(MinibatchRules.parse(options.minibatch_size))
+    merger = merging.ExampleMerger(merging.MinibatchRules.parse(options.minibatch_size))
     failure = ""
     try:
         for minibatch in merger.merged(shuffled(examples, rng, options.shuffle_buffer_size)):
@@ -162,7 +151,7 @@ def train_job(task: TrainingTask) -> JobRecord:
         write_nnet(kept(given, trainer.nnet, options), task.result)
     updates = max(trainer.num_updates, 1)
     clipped = {name: count / updates for name, count in sorted(trainer.num_limited.items())}
-    record = JobRecord(
+    record = records.JobRecord(
         archive=archive,
         frames=max((total.weight for total in trainer.objectives.values()), default=0.0),
         minibatches=trainer.num_minibatches,
@@ -172,12 +161,12 @@ def train_job(task: TrainingTask) -> JobRecord:
         skipped=trainer.num_skipped,
         failure=failure,
     )
-    write_record(record, task.record)
+    records.write_record(record, task.record)
     return record
 
 
-def _figure(total: ObjectiveSum, accuracy: float | None = None) -> Figure:
-    return Figure(
+def _figure(total: objectives.ObjectiveSum, accuracy: float | None = None) -> records.Figure:
+    return records.Figure(
         per_frame=total.per_frame,
         frames=total.weight,
         accuracy=accuracy,
@@ -185,14 +174,14 @@ def _figure(total: ObjectiveSum, accuracy: float | None = None) -> Figure:
     )
 
 
-def evaluate(task: EvaluationTask) -> Diagnostics:
+def evaluate(task: EvaluationTask) -> records.Diagnostics:
     """Evaluates a network on training examples and on held-out examples.
 
     Raises:
         ModelFileError, ExampleError, RunError: see `Evaluator.add`.
     """
     nnet = in_test_mode(read_nnet(task.network), batchnorm=True, dropout=True)
-    return Diagnostics(
+    return records.Diagnostics(
         **{name: _figures(task, nnet, path) for name, path in _diagnostic(task.folder).items()}
     )
 
@@ -203,10 +192,10 @@ def _diagnostic(folder: Path) -> Mapping[str, Path]:
 
 
 def _minibatches(objective: RunObjective, nnet: Nnet, path: Path) -> Iterator[TrainingExample]:
-    return ExampleMerger(_EVALUATED).merged(objective.read(path, nnet))
+    return merging.ExampleMerger(_EVALUATED).merged(objective.read(path, nnet))
 
 
-def _figures(task: EvaluationTask, nnet: Nnet, path: Path) -> dict[str, Figure]:
+def _figures(task: EvaluationTask, nnet: Nnet, path: Path) -> dict[str, records.Figure]:
     evaluator = Evaluator(nnet, device=task.device, objective=task.objective.function(nnet))
     for minibatch in _minibatches(task.objective, nnet, path):
         evaluator.add(minibatch)
@@ -228,10 +217,10 @@ class CombinationTask(EvaluationTask):
     """
 
     networks: tuple[Path, ...]
-    options: RecipeOptions
+    options: iterations.RecipeOptions
 
 
-def combine_networks(task: CombinationTask) -> FinalRecord:
+def combine_networks(task: CombinationTask) -> records.FinalRecord:
     """Combines networks.
 
     Raises:
@@ -242,24 +231,24 @@ def combine_networks(task: CombinationTask) -> FinalRecord:
     examples = list(
         itertools.chain.from_iterable(_minibatches(objective, nnet, path) for path in paths)
     )
-    combined = combine(
+    combined = combination.combine(
         map(read_nnet, task.networks),
         examples,
-        Combination(batchnorm_test_mode=task.options.fine_tuning),
+        combination.Combination(batchnorm_test_mode=task.options.fine_tuning),
         num_nnets=len(task.networks),
         objective=objective.function(nnet),
         stats_objective=objective.function(nnet, is_for_stats=True),
         device=task.device,
     )
     write_nnet(kept(nnet, combined.nnet, task.options), task.network)
-    return FinalRecord(
+    return records.FinalRecord(
         num_models=combined.num_models,
         objectives=combined.objectives,
         diagnostics=evaluate(task),
     )
 
 
-def do(task: EvaluationTask) -> JobRecord | Diagnostics | FinalRecord:
+def do(task: EvaluationTask) -> records.JobRecord | records.Diagnostics | records.FinalRecord:
     """Does a task of any kind."""
     match task:
         case TrainingTask():

@@ -21,10 +21,7 @@ from typing import cast
 
 import attrs
 import numpy as np
-from nnet3_descriptors import Nnet, read_nnet, write_nnet
-from nnet3_descriptors.editing import set_dropout_proportion, weighted_sum
-from nnet3_descriptors.files import remove_folder
-from nnet3_descriptors.values import shown
+from nnet3_descriptors import Nnet, editing, files, read_nnet, values, write_nnet
 from nnet3_runtime_cuda import TrainingError
 
 from nnet3_training.chain.fsts.files import read_fst, vector_bytes, write_fst
@@ -32,35 +29,16 @@ from nnet3_training.chain.fsts.fst import Fst
 from nnet3_training.chain.objective import ChainTraining
 from nnet3_training.errors import RecipeError
 from nnet3_training.evaluation import saturation
+from nnet3_training.recipes import records, run_tasks
 from nnet3_training.recipes.archives import (
     RunObjective,
     TrainingData,
     make_archives,
 )
 from nnet3_training.recipes.iterations import Iteration, RecipeOptions, first_combined, schedule
-from nnet3_training.recipes.records import (
-    ArchivesRecord,
-    Diagnostics,
-    FinalRecord,
-    IterationRecord,
-    JobRecord,
-    RunRecord,
-    diverged_jobs,
-    read_record,
-    read_run_record,
-    write_record,
-)
-from nnet3_training.recipes.run_tasks import (
-    CombinationTask,
-    EvaluationTask,
-    TrainingTask,
-    do,
-    kept,
-    prepared,
-)
 from nnet3_training.workers import InProcess, Workers
 
-Event = ArchivesRecord | JobRecord | IterationRecord | FinalRecord
+Event = records.ArchivesRecord | records.JobRecord | records.IterationRecord | records.FinalRecord
 """The events that a run reports."""
 
 _DEN_FST = "den.fst"
@@ -81,10 +59,10 @@ class TrainingRun:
 
     folder: Path
     options: RecipeOptions
-    archives: ArchivesRecord | None
-    iterations: tuple[IterationRecord, ...]
-    diagnostics: dict[int, Diagnostics]
-    final: FinalRecord | None
+    archives: records.ArchivesRecord | None
+    iterations: tuple[records.IterationRecord, ...]
+    diagnostics: dict[int, records.Diagnostics]
+    final: records.FinalRecord | None
 
     def __repr__(self) -> str:
         """The folder and the progress of the run."""
@@ -93,7 +71,7 @@ class TrainingRun:
 
     def _repr_html_(self) -> str | None:
         """Objectives as curves, and the iterations as a table: what notebooks show."""
-        return shown("training_run_html", self)
+        return values.shown("training_run_html", self)
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> TrainingRun:
@@ -103,15 +81,17 @@ class TrainingRun:
             RecipeError: the folder holds no run, or a file of it is damaged.
         """
         path = Path(folder)
-        record = read_run_record(path / "recipe.json")
+        record = records.read_run_record(path / "recipe.json")
         archives = final = None
         if (path / "archives").exists():
-            archives = read_record(ArchivesRecord, path / "archives" / "archives.json")
+            archives = records.read_record(
+                records.ArchivesRecord, path / "archives" / "archives.json"
+            )
         if (path / "final.json").exists():
-            final = read_record(FinalRecord, path / "final.json")
-        iterations: list[IterationRecord] = []
+            final = records.read_record(records.FinalRecord, path / "final.json")
+        iterations: list[records.IterationRecord] = []
         while (done := path / "iterations" / f"{len(iterations)}.json").exists():
-            iteration = read_record(IterationRecord, done)
+            iteration = records.read_record(records.IterationRecord, done)
             if iteration.number != len(iterations):
                 raise RecipeError(
                     f"{done}: expected the record of iteration {len(iterations)}, found that of "
@@ -128,7 +108,7 @@ class TrainingRun:
             archives=archives,
             iterations=tuple(iterations),
             diagnostics={
-                number: read_record(Diagnostics, file)
+                number: records.read_record(records.Diagnostics, file)
                 for number, file in evaluated
                 if file.exists()
             },
@@ -266,7 +246,7 @@ def _begin(
         folder / _DEN_FST,
     )
     given = read_fst(den_fst) if isinstance(den_fst, str | os.PathLike) else den_fst
-    known = read_run_record(record).options if record.exists() else None
+    known = records.read_run_record(record).options if record.exists() else None
     if known is not None and _has_begun(folder):
         _check_same(folder, known, nnet, options, given)
         return
@@ -292,12 +272,12 @@ def _begin(
                 f"{folder}: the examples there are for another network, other options or another "
                 "denominator: expected utterances to make them anew"
             )
-        remove_folder(archives)
+        files.remove_folder(archives)
     network.parent.mkdir(parents=True, exist_ok=True)
     write_nnet(nnet, network)
     if given is not None:
         write_fst(given, denominator)
-    write_record(RunRecord(options=options), record)
+    records.write_record(records.RunRecord(options=options), record)
 
 
 def _has_begun(folder: Path) -> bool:
@@ -339,9 +319,9 @@ def _check_new(nnet: Nnet, options: RecipeOptions, den_fst: Fst | None) -> None:
         if den_fst is None:
             raise RecipeError("expected the denominator of a chain model (den_fst), found none")
         ChainTraining(nnet, den_fst, options.chain)
-    prepared(nnet, options)
+    run_tasks.prepared(nnet, options)
     for pattern in (function.pattern for function in options.dropout):
-        probed = set_dropout_proportion(nnet, 0.0, pattern)
+        probed = editing.set_dropout_proportion(nnet, 0.0, pattern)
         pairs = zip(nnet.components, probed.components, strict=True)
         if all(one is other for one, other in pairs):
             raise RecipeError(
@@ -361,7 +341,7 @@ def _iterate(
     start = time.perf_counter()
     number, network = iteration.number, run.network(iteration.number)
     tasks = [
-        TrainingTask(
+        run_tasks.TrainingTask(
             folder=run.folder / "archives",
             network=network,
             result=run.folder / "jobs" / f"{number}.{job}.raw",
@@ -374,17 +354,17 @@ def _iterate(
         for job in range(len(iteration.archives))
     ]
     evaluated = run.folder / "diagnostics" / f"{number}.json"
-    every_task: list[EvaluationTask] = [*tasks]
+    every_task: list[run_tasks.EvaluationTask] = [*tasks]
     if not evaluated.exists():
         every_task.append(_evaluation(run, number, devices[len(tasks) % len(devices)]))
     jobs = []
-    for result in workers.map(do, every_task):
-        if isinstance(result, JobRecord):
+    for result in workers.map(run_tasks.do, every_task):
+        if isinstance(result, records.JobRecord):
             jobs.append(result)
             say(result)
         else:
-            write_record(result, evaluated)
-    diverged = diverged_jobs(jobs, run.options.max_objective_difference)
+            records.write_record(result, evaluated)
+    diverged = records.diverged_jobs(jobs, run.options.max_objective_difference)
     if len(diverged) == len(jobs):
         which = f"all {len(jobs)} jobs" if len(jobs) > 1 else "its job"
         raise TrainingError(
@@ -392,11 +372,11 @@ def _iterate(
             f"in {which}. Job 1: {diverged[0]}"
         )
     nnets = [read_nnet(task.result) for job, task in enumerate(tasks) if job not in diverged]
-    average = kept(
-        nnets[0], weighted_sum(nnets, np.full(len(nnets), 1.0 / len(nnets))), run.options
+    average = run_tasks.kept(
+        nnets[0], editing.weighted_sum(nnets, np.full(len(nnets), 1.0 / len(nnets))), run.options
     )
     write_nnet(average, run.network(number + 1))
-    record = IterationRecord(
+    record = records.IterationRecord(
         number=number,
         learning_rate=iteration.learning_rate,
         jobs=tuple(jobs),
@@ -406,14 +386,14 @@ def _iterate(
         dropout=iteration.dropout,
         diverged=diverged,
     )
-    write_record(record, run.folder / "iterations" / f"{number}.json")
+    records.write_record(record, run.folder / "iterations" / f"{number}.json")
     say(record)
     _tidy(run, number + 1)
 
 
-def _evaluation(run: TrainingRun, number: int, device: str) -> EvaluationTask:
+def _evaluation(run: TrainingRun, number: int, device: str) -> run_tasks.EvaluationTask:
     """The evaluation of network `number`."""
-    return EvaluationTask(
+    return run_tasks.EvaluationTask(
         folder=run.folder / "archives",
         network=run.network(number),
         objective=run.objective,
@@ -452,14 +432,14 @@ def _relative_changes(old: Nnet, new: Nnet) -> dict[str, float]:
     return changes
 
 
-def _finish(run: TrainingRun, workers: Workers, devices: Sequence[str]) -> FinalRecord:
+def _finish(run: TrainingRun, workers: Workers, devices: Sequence[str]) -> records.FinalRecord:
     """Evaluates the last network, and averages the last ones."""
     last = len(run.schedule)
     evaluated = run.folder / "diagnostics" / f"{last}.json"
     first = first_combined(run.options, last)
     tasks = [
         _evaluation(run, last, devices[0]),
-        CombinationTask(
+        run_tasks.CombinationTask(
             folder=run.folder / "archives",
             network=run.folder / "final.raw",
             networks=tuple(run.network(number) for number in range(last, first - 1, -1)),
@@ -468,7 +448,7 @@ def _finish(run: TrainingRun, workers: Workers, devices: Sequence[str]) -> Final
             device=devices[-1],
         ),
     ]
-    diagnostics, final = workers.map(do, tasks)
-    write_record(cast(Diagnostics, diagnostics), evaluated)
-    write_record(final, run.folder / "final.json")
-    return cast(FinalRecord, final)
+    diagnostics, final = workers.map(run_tasks.do, tasks)
+    records.write_record(cast(records.Diagnostics, diagnostics), evaluated)
+    records.write_record(final, run.folder / "final.json")
+    return cast(records.FinalRecord, final)

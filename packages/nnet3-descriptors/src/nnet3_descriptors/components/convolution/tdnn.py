@@ -7,16 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from nnet3_descriptors.components.declaration import natural_gradient
-from nnet3_descriptors.components.declaration.base import UpdatableComponent
+from nnet3_descriptors.components.declaration import base, info, natural_gradient
 from nnet3_descriptors.components.declaration.config_line import ConfigLine
 from nnet3_descriptors.components.declaration.fields import Array, integers, matrix, vector
-from nnet3_descriptors.components.declaration.info import (
-    item,
-    items,
-    mean_stddev,
-    root_mean_square_and_norms,
-)
 from nnet3_descriptors.components.declaration.initial import dims, normal
 from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
 from nnet3_descriptors.components.declaration.registry import component
@@ -25,19 +18,19 @@ from nnet3_descriptors.components.index_rules.time_offsets import TimeOffsetRule
 
 def _bias_items(component: Any) -> str:
     if component.bias_params.size == 0:
-        return item("has-bias", False)
-    return mean_stddev("bias", component.bias_params)
+        return info.item("has-bias", False)
+    return info.mean_stddev("bias", component.bias_params)
 
 
 def _natural_gradient_items(component: Any) -> str:
     if not component.use_natural_gradient:
-        return item("use-natural-gradient", False)
+        return info.item("use-natural-gradient", False)
     shown = ("rank_in", "rank_out", "num_samples_history", "update_period", "alpha_in", "alpha_out")
-    return items(component, shown)
+    return info.items(component, shown)
 
 
 @component
-class TdnnComponent(TimeOffsetRules, UpdatableComponent):
+class TdnnComponent(TimeOffsetRules, base.UpdatableComponent):
     """y(t) = sum over i of W_i x(t + time_offsets[i]), plus bias_params.
 
     Attributes:
@@ -53,7 +46,7 @@ class TdnnComponent(TimeOffsetRules, UpdatableComponent):
         | Property.BACKPROP_NEEDS_INPUT
     )
     INFO = (
-        *UpdatableComponent.COMMON_INFO,
+        *base.UpdatableComponent.COMMON_INFO,
         "orthonormal_constraint",
         "time_offsets",
         "linear_params",
@@ -62,7 +55,7 @@ class TdnnComponent(TimeOffsetRules, UpdatableComponent):
     )
 
     time_offsets: tuple[int, ...] = integers()
-    linear_params: Array = matrix(parameter=True, show=root_mean_square_and_norms)
+    linear_params: Array = matrix(parameter=True, show=info.root_mean_square_and_norms)
     bias_params: Array = vector(parameter=True, shape=("output_dim",), may_be_empty=True)
     orthonormal_constraint: float = natural_gradient.orthonormal_constraint(
         written="always", shown="unless default"

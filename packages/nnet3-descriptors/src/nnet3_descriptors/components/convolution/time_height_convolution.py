@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nnet3_descriptors.components.declaration import natural_gradient
-from nnet3_descriptors.components.declaration.base import UpdatableComponent
+from nnet3_descriptors.components.declaration import base, initial, natural_gradient, properties
 from nnet3_descriptors.components.declaration.config_line import ConfigLine
 from nnet3_descriptors.components.declaration.fields import (
     Array,
@@ -20,8 +19,6 @@ from nnet3_descriptors.components.declaration.fields import (
     vector,
 )
 from nnet3_descriptors.components.declaration.info import items, mean_stddev, root_mean_square
-from nnet3_descriptors.components.declaration.initial import filled, normal
-from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
 from nnet3_descriptors.components.declaration.registry import component
 from nnet3_descriptors.components.index_rules.time_offsets import TimeOffsetRules
 from nnet3_descriptors.text import parse_integer
@@ -57,7 +54,7 @@ def _default_rank_in(component: Any) -> int:
 
 
 @component
-class TimeHeightConvolutionComponent(TimeOffsetRules, UpdatableComponent):
+class TimeHeightConvolutionComponent(TimeOffsetRules, base.UpdatableComponent):
     """y(t, h) = bias_params + sum over i of W_i x(t + time offset i, s h + height offset i).
 
     x(t, h) and y(t, h) are the columns of time t that belong to height h, one for each filter:
@@ -79,15 +76,15 @@ class TimeHeightConvolutionComponent(TimeOffsetRules, UpdatableComponent):
     """
 
     PROPERTIES = (
-        Property.UPDATABLE
-        | Property.REORDERS_INDEXES
-        | Property.BACKPROP_ADDS
-        | Property.BACKPROP_NEEDS_INPUT
-        | Property.INPUT_CONTIGUOUS
-        | Property.OUTPUT_CONTIGUOUS
+        properties.ComponentProperties.UPDATABLE
+        | properties.ComponentProperties.REORDERS_INDEXES
+        | properties.ComponentProperties.BACKPROP_ADDS
+        | properties.ComponentProperties.BACKPROP_NEEDS_INPUT
+        | properties.ComponentProperties.INPUT_CONTIGUOUS
+        | properties.ComponentProperties.OUTPUT_CONTIGUOUS
     )
     INFO = (
-        *UpdatableComponent.COMMON_INFO,
+        *base.UpdatableComponent.COMMON_INFO,
         _image_items,
         "linear_params",
         "bias_params",
@@ -194,11 +191,11 @@ class TimeHeightConvolutionComponent(TimeOffsetRules, UpdatableComponent):
             linear = _unit_params(config, offsets, filters_in, filters_out)
         else:
             stddev = stddev if stddev >= 0 else 1 / math.sqrt(num_weights)
-            linear = normal(rng, (filters_out, num_weights), stddev)
+            linear = initial.normal(rng, (filters_out, num_weights), stddev)
         return {
             "offsets": offsets,
             "linear_params": linear,
-            "bias_params": normal(rng, filters_out, bias_stddev),
+            "bias_params": initial.normal(rng, filters_out, bias_stddev),
         }
 
 
@@ -233,6 +230,6 @@ def _unit_params(
         raise config.error(
             "'init-unit' needs as many filters in as out, and the offset (0, 0)", "init-unit"
         )
-    params = filled((num_filters_out, len(offsets), num_filters_in), 0.0)
+    params = initial.filled((num_filters_out, len(offsets), num_filters_in), 0.0)
     np.fill_diagonal(params[:, offsets.index((0, 0))], 1.0)
     return params.reshape(num_filters_out, -1)

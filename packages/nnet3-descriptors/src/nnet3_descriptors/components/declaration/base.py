@@ -10,18 +10,16 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from nnet3_descriptors import errors, limits
+from nnet3_descriptors.components.declaration import fields, kinds
 from nnet3_descriptors.components.declaration.config_line import ConfigLine
-from nnet3_descriptors.components.declaration.fields import FieldSpec, boolean, field_specs, real
 from nnet3_descriptors.components.declaration.info import InfoEntry, items
-from nnet3_descriptors.components.declaration.kinds import Kind
 from nnet3_descriptors.components.declaration.properties import (
     AtOffsets,
     ClosedForm,
     ComponentProperties,
 )
-from nnet3_descriptors.errors import ConfigError, NetworkError
 from nnet3_descriptors.indexes import INT32_MAX, IndexArray
-from nnet3_descriptors.limits import check_limit
 
 _C = TypeVar("_C", bound="type[Component]")
 
@@ -32,7 +30,7 @@ _SAME_ROW: ClosedForm = (AtOffsets((0,)),)
 def component_family(cls: _C) -> _C:
     """Makes a frozen base class with fields that several component types share."""
     built: _C = attrs.frozen(kw_only=True, repr=False)(cls)
-    built.FIELDS = field_specs(built)
+    built.FIELDS = fields.field_specs(built)
     built.IS_ABSTRACT = True
     return built
 
@@ -71,7 +69,7 @@ class Component:
     """Kaldi's name of the type: the name of the class."""
     IS_ABSTRACT: ClassVar[bool] = True
     """Whether this is a base class of several types, and not a type."""
-    FIELDS: ClassVar[tuple[FieldSpec, ...]] = ()
+    FIELDS: ClassVar[tuple[fields.FieldSpec, ...]] = ()
     """The declarations of the fields, in file order."""
     PROPERTIES: ClassVar[ComponentProperties] = ComponentProperties(0)
     """The promises of the type, where they do not depend on the configuration."""
@@ -82,7 +80,7 @@ class Component:
     """The type that `precompute_indexes` returns; None for types that precompute nothing."""
     INFO: ClassVar[tuple[InfoEntry, ...]] = ()
     """The items that `info` shows, in order; empty: all visible fields in file order."""
-    OBSOLETE: ClassVar[tuple[tuple[str, Kind], ...]] = ()
+    OBSOLETE: ClassVar[tuple[tuple[str, kinds.Kind], ...]] = ()
     """Tokens of older files without a meaning today, and the kinds of their values."""
     REPEATED: ClassVar[tuple[tuple[str, str], ...]] = ()
     """Fields that files always repeat, and the names of the fields before the repetition."""
@@ -99,20 +97,20 @@ class Component:
         for name in ("input_dim", "output_dim"):
             dim = getattr(self, name)
             self.require(1 <= dim <= INT32_MAX, f"{name} must be 1 to {INT32_MAX}, got {dim}")
-            check_limit("dim", dim, f"{self.type}: {name}")
+            limits.check_limit("dim", dim, f"{self.type}: {name}")
 
     def check(self) -> None:
         """Raises NetworkError if the fields contradict each other."""
 
     @classmethod
-    def spec(cls, name: str) -> FieldSpec:
+    def spec(cls, name: str) -> fields.FieldSpec:
         """Returns the declaration of a field."""
         return next(spec for spec in cls.FIELDS if spec.name == name)
 
     def require(self, condition: object, message: str) -> None:
         """Raises a NetworkError that names the type unless `condition` holds."""
         if not condition:
-            raise NetworkError(f"{self.type}: {message}")
+            raise errors.NetworkError(f"{self.type}: {message}")
 
     def require_divides(self, part: str, whole: str) -> None:
         """Raises a NetworkError unless the field `whole` is a multiple of the field `part`."""
@@ -322,11 +320,11 @@ class Component:
                 if spec.name in values:
                     spec.check_range(values[spec.name], f"{cls.type}: '{spec.name}'")
             return cls(**values)
-        except NetworkError as error:
+        except errors.NetworkError as error:
             raise cls._config_error(config, str(error)) from error
 
     @classmethod
-    def _config_error(cls, config: ConfigLine, message: str) -> ConfigError:
+    def _config_error(cls, config: ConfigLine, message: str) -> errors.ConfigError:
         """Returns the error for a config line; it has the keys in place of the fields."""
         blamed = None
         for spec in cls.FIELDS:
@@ -359,13 +357,13 @@ class UpdatableComponent(Component):
         l2_regularize: Weight of the l2 term.
     """
 
-    learning_rate_factor: float = real(default=1.0, minimum=0.0, written="unless default")
-    is_gradient: bool = boolean(default=False, config=None, written="unless default")
-    max_change: float = real(default=0.0, minimum=0.0, written="unless default")
-    l2_regularize: float = real(
+    learning_rate_factor: float = fields.real(default=1.0, minimum=0.0, written="unless default")
+    is_gradient: bool = fields.boolean(default=False, config=None, written="unless default")
+    max_change: float = fields.real(default=0.0, minimum=0.0, written="unless default")
+    l2_regularize: float = fields.real(
         default=0.0, minimum=0.0, token="<L2Regularize>", written="unless default"
     )
-    learning_rate: float = real(default=0.001, minimum=0.0, absent=0.001)
+    learning_rate: float = fields.real(default=0.001, minimum=0.0, absent=0.001)
 
     COMMON_INFO: ClassVar[tuple[InfoEntry, ...]] = (
         "input_dim",

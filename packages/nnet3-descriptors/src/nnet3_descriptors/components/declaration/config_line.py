@@ -7,9 +7,8 @@ from typing import Final, NamedTuple, Self
 
 import numpy as np
 
-from nnet3_descriptors.errors import ConfigError
+from nnet3_descriptors import errors, similar_names
 from nnet3_descriptors.indexes import INT32_MAX, INT32_MIN, is_int32
-from nnet3_descriptors.similar_names import hint, most_similar
 from nnet3_descriptors.text import parse_integer, parse_real
 
 _KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
@@ -78,7 +77,7 @@ class ConfigLine:
             position = _skip_blanks(source, position, end)
         return cls(source, (start, end), first_word, values)
 
-    def error(self, message: str, key: str | None = None) -> ConfigError:
+    def error(self, message: str, key: str | None = None) -> errors.ConfigError:
         """Returns an error that points at the value of `key`, or at the whole line.
 
         If `key` is the first word, it points at that.
@@ -88,7 +87,7 @@ class ConfigLine:
             start, end = self.values[key].span
         elif key and key == self.first_word:
             end = start + len(key)
-        return ConfigError(message, self.source, (start, end))
+        return errors.ConfigError(message, self.source, (start, end))
 
     def may_have(self, keys: Iterable[str]) -> None:
         """Marks keys as valid, even if no getter asks for them."""
@@ -98,19 +97,19 @@ class ConfigLine:
         """Raises a ConfigError if a key has not been asked for."""
         for key, value in self.values.items():
             if key not in self._used:
-                message = f"{subject} has no key '{key}'" + hint(
+                message = f"{subject} has no key '{key}'" + similar_names.hint(
                     key, (self._used | self._known) - {key}
                 )
-                raise ConfigError(message, self.source, value.key_span)
+                raise errors.ConfigError(message, self.source, value.key_span)
 
-    def missing(self, key: str) -> ConfigError:
+    def missing(self, key: str) -> errors.ConfigError:
         """Returns the error that a key is missing; it points at a misspelling of it, if any."""
         others = [other for other in self.values if other not in self._used | self._known]
-        misspelt = most_similar(key, others, cutoff=_MISSPELT)
+        misspelt = similar_names.most_similar(key, others, cutoff=_MISSPELT)
         if misspelt is None:
             return self.error(f"'{key}' is missing", self.first_word)
         message = f"'{key}' is missing; is '{misspelt}' a misspelling of it?"
-        return ConfigError(message, self.source, self.values[misspelt].key_span)
+        return errors.ConfigError(message, self.source, self.values[misspelt].key_span)
 
     def has(self, key: str) -> bool:
         """Tells whether the line has the key."""
@@ -198,13 +197,13 @@ def _parse_pair(source: str, position: int, end: int) -> tuple[str, ConfigValue,
     key = source[position : equals if equals >= 0 else end]
     if equals < 0 or not _KEY.fullmatch(key):
         word_end = position + len(key.split(maxsplit=1)[0]) if key.strip() else equals
-        raise ConfigError("expected 'key=value'", source, (position, word_end))
+        raise errors.ConfigError("expected 'key=value'", source, (position, word_end))
     start, key_span = equals + 1, (position, equals)
     if source[start : min(start + 1, end)] in ("'", '"'):
         closing = source.find(source[start], start + 1, end)
         if closing < 0:
             message = f"the quotation mark {source[start]} is not closed"
-            raise ConfigError(message, source, (start, end))
+            raise errors.ConfigError(message, source, (start, end))
         text = source[start + 1 : closing]
         return key, ConfigValue(text, (start + 1, closing), key_span), closing + 1
     stop = end

@@ -17,9 +17,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_descriptors.components.declaration import kinds
-from nnet3_descriptors.components.declaration.config_line import ConfigLine
-from nnet3_descriptors.components.declaration.kinds import Kind
+from nnet3_descriptors.components.declaration import config_line, kinds
 from nnet3_descriptors.errors import NetworkError
 
 Array = NDArray[np.float32]
@@ -66,7 +64,7 @@ class FieldSpec:
     """
 
     name: str
-    kind: Kind
+    kind: kinds.Kind
     token: str
     old_tokens: tuple[str, ...]
     config: str | None
@@ -132,7 +130,7 @@ class FieldSpec:
         if self.maximum is not None and not value <= self.maximum:
             raise NetworkError(f"{where} must be <= {self.maximum:g}, got {_number(value)}")
 
-    def take(self, config: ConfigLine, values: dict[str, Any]) -> None:
+    def take(self, config: config_line.ConfigLine, values: dict[str, Any]) -> None:
         """Puts the value that a config line gives, if it gives one, into `values`."""
         assert self.config is not None
         if not config.has(self.config):
@@ -176,7 +174,7 @@ def _camel_case(name: str) -> str:
 
 
 def declare(
-    kind: Kind,
+    kind: kinds.Kind,
     *,
     default: Any = _REQUIRED,
     token: str = "auto",

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nnet3_descriptors import errors, limits
 from nnet3_descriptors.components.declaration.config_line import ConfigLine
-from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.files.arrays import read_matrix, read_vector
-from nnet3_descriptors.limits import check_limit
 
 Array = NDArray[np.float32]
 
@@ -45,11 +44,11 @@ def filled(shape: int | tuple[int, ...], value: float) -> Array:
 def _check_shape(shape: int | tuple[int, ...]) -> None:
     sizes = shape if isinstance(shape, tuple) else (shape,)
     if min(sizes) < 0:
-        raise NetworkError(f"initial values cannot have the shape {shape}")
+        raise errors.NetworkError(f"initial values cannot have the shape {shape}")
     for size in sizes:
-        check_limit("dim", size, f"a dimension of the initial values, {shape}")
+        limits.check_limit("dim", size, f"a dimension of the initial values, {shape}")
     what = f"initial values of the shape {shape}, besides those of other components"
-    check_limit("parameters", math.prod(sizes), what)
+    limits.check_limit("parameters", math.prod(sizes), what)
 
 
 def matrix_from_file(config: ConfigLine, key: str) -> Array:

@@ -2,14 +2,13 @@
 
 from typing import Any
 
-from nnet3_descriptors.components.declaration.base import Component
+from nnet3_descriptors.components.declaration import base, registry
 from nnet3_descriptors.components.declaration.fields import FieldSpec
-from nnet3_descriptors.components.declaration.registry import component_class, is_component_type
 from nnet3_descriptors.files.reader import Reader
 from nnet3_descriptors.files.writer import Writer
 
 
-def read_component(reader: Reader) -> Component:
+def read_component(reader: Reader) -> base.Component:
     """Reads a component, from the token of its type on.
 
     Files of older versions lack newer tokens, have tokens that Kaldi no longer writes, and have
@@ -23,19 +22,19 @@ def read_component(reader: Reader) -> Component:
     start = reader.position
     opening = reader.token()
     type_name = opening.removeprefix("<").removesuffix(">")
-    if opening != f"<{type_name}>" or not is_component_type(type_name):
+    if opening != f"<{type_name}>" or not registry.is_component_type(type_name):
         reader.fail(
             "unknown component type",
             at=start,
             expected="the token of a component type",
             found=f"'{opening}'",
         )
-    cls = component_class(type_name)
+    cls = registry.component_class(type_name)
     with reader.nested(), reader.checking(start):
         return cls(**_read_fields(reader, cls))
 
 
-def _read_fields(reader: Reader, cls: type[Component]) -> dict[str, Any]:
+def _read_fields(reader: Reader, cls: type[base.Component]) -> dict[str, Any]:
     """Reads the fields up to and including the closing token."""
     specs = cls.FIELDS
     obsolete = dict(cls.OBSOLETE)
@@ -110,7 +109,7 @@ def _fill_absent(
 
 
 def _unexpected(
-    reader: Reader, specs: tuple[FieldSpec, ...], cls: type[Component], start: int, token: str
+    reader: Reader, specs: tuple[FieldSpec, ...], cls: type[base.Component], start: int, token: str
 ) -> None:
     """Raises the error for a token that no field has."""
     expected = [spec.token.split()[0] for spec in specs if spec.token]
@@ -127,7 +126,7 @@ def _unexpected(
     )
 
 
-def write_component(writer: Writer, component: Component) -> None:
+def write_component(writer: Writer, component: base.Component) -> None:
     """Writes a component, from the token of its type on."""
     writer.token(f"<{component.type}>")
     for spec in component.FIELDS:
@@ -139,7 +138,7 @@ def write_component(writer: Writer, component: Component) -> None:
     writer.token(f"</{component.type}>")
 
 
-def _write_field(writer: Writer, spec: FieldSpec, component: Component) -> None:
+def _write_field(writer: Writer, spec: FieldSpec, component: base.Component) -> None:
     for word in spec.token.split():
         writer.token(word)
     spec.kind.write(writer, getattr(component, spec.name))

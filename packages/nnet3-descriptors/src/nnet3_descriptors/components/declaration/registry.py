@@ -9,97 +9,20 @@ from __future__ import annotations
 import importlib
 from typing import Any, Final, TypeVar, dataclass_transform
 
+from nnet3_descriptors import extensions, lazy_exports
 from nnet3_descriptors.components.declaration.base import Component, component_family
 from nnet3_descriptors.errors import NetworkError
-from nnet3_descriptors.extensions import load_extensions
 
 _C = TypeVar("_C", bound="type[Component]")
 
-MODULES: Final = {
-    "composite": ("CompositeComponent",),
-    "convolution.pooling": (
-        "ConvolutionComponent",
-        "MaxpoolingComponent",
-    ),
-    "convolution.tdnn": ("TdnnComponent",),
-    "convolution.time_height_convolution": ("TimeHeightConvolutionComponent",),
-    "general": (
-        "BackpropTruncationComponent",
-        "BackpropTruncationPrecomputedIndexes",
-        "ConstantComponent",
-        "DistributeComponent",
-        "DistributePrecomputedIndexes",
-    ),
-    "index_rules.time_offsets": ("TimeOffsetPrecomputedIndexes",),
-    "rowwise.affine": (
-        "AffineComponent",
-        "BlockAffineComponent",
-        "FixedAffineComponent",
-        "LinearComponent",
-        "NaturalGradientAffineComponent",
-        "NaturalGradientRepeatedAffineComponent",
-        "RepeatedAffineComponent",
-    ),
-    "rowwise.columns": (
-        "PermuteComponent",
-        "PnormComponent",
-        "SumBlockComponent",
-        "SumGroupComponent",
-    ),
-    "rowwise.elementwise": (
-        "ClipGradientComponent",
-        "ElementwiseProductComponent",
-        "FixedBiasComponent",
-        "FixedScaleComponent",
-        "NoOpComponent",
-    ),
-    "rowwise.masks": (
-        "DropoutComponent",
-        "DropoutMaskComponent",
-        "GeneralDropoutComponent",
-        "GeneralDropoutPrecomputedIndexes",
-        "SpecAugmentTimeMaskComponent",
-        "SpecAugmentTimeMaskPrecomputedIndexes",
-    ),
-    "rowwise.nonlinear": (
-        "LogSoftmaxComponent",
-        "RectifiedLinearComponent",
-        "SigmoidComponent",
-        "SoftmaxComponent",
-        "TanhComponent",
-    ),
-    "rowwise.normalize": (
-        "BatchNormComponent",
-        "NormalizeComponent",
-    ),
-    "rowwise.per_element": (
-        "ConstantFunctionComponent",
-        "NaturalGradientPerElementScaleComponent",
-        "PerElementOffsetComponent",
-        "PerElementScaleComponent",
-        "ScaleAndOffsetComponent",
-    ),
-    "sequences.attention": ("RestrictedAttentionComponent",),
-    "sequences.recurrent": (
-        "GruNonlinearityComponent",
-        "LstmNonlinearityComponent",
-        "OutputGruNonlinearityComponent",
-    ),
-    "sequences.statistics": (
-        "StatisticsExtractionComponent",
-        "StatisticsExtractionPrecomputedIndexes",
-        "StatisticsPoolingComponent",
-        "StatisticsPoolingPrecomputedIndexes",
-    ),
-}
-"""The modules by family, and the component types and other public classes of each."""
+_PACKAGE: Final = "nnet3_descriptors.components"
+_MODULE_OF: Final = lazy_exports.modules_of_exports(_PACKAGE)
+"""The module of each component type, and of other public classes beside them."""
 
-_MODULE_OF: Final = {name: module for module, names in MODULES.items() for name in names}
-_TYPES: Final = tuple(name for name in _MODULE_OF if name.endswith("Component"))
+_TYPES: Final = frozenset(name for name in _MODULE_OF if name.endswith("Component"))
 _classes: Final[dict[str, type[Component]]] = {}
 
-
-ENTRY_POINTS: Final = "nnet3_descriptors.components"
+ENTRY_POINTS: Final = _PACKAGE
 """The group in which other packages offer component types, each under its name."""
 
 
@@ -113,18 +36,16 @@ def component(cls: _C) -> _C:
     name, module = cls.__name__, cls.__module__
     if not name.endswith("Component"):
         raise NetworkError(f"the name of a component type must end with 'Component' (got '{name}')")
-    owner = _classes[name].__module__ if name in _classes else _module_of(name)
+    is_listed = name in _TYPES
+    owner = (
+        _classes[name].__module__ if name in _classes else _MODULE_OF[name] if is_listed else None
+    )
     if owner is not None and owner != module:
         raise NetworkError(f"{module} defines the component type '{name}', which {owner} has")
     built = component_family(cls)
     built.IS_ABSTRACT = False
     _classes[built.type] = built
     return built
-
-
-def _module_of(name: str) -> str | None:
-    """Returns the module of a type of this package, or None."""
-    return f"nnet3_descriptors.components.{_MODULE_OF[name]}" if name in _TYPES else None
 
 
 def component_types() -> tuple[str, ...]:
@@ -139,7 +60,7 @@ def is_component_type(name: str) -> bool:
         Nnet3Error: an installed package offers it, but it cannot be imported.
     """
     if name not in _TYPES and name not in _classes:
-        load_extensions(ENTRY_POINTS, name)
+        extensions.load_extensions(ENTRY_POINTS, name)
     return name in _TYPES or name in _classes
 
 
@@ -158,13 +79,12 @@ def component_class(type_name: str) -> type[Component]:
 
 
 def class_named(name: str) -> Any:
-    """Returns one of the classes in MODULES."""
-    module = importlib.import_module(f"nnet3_descriptors.components.{_MODULE_OF[name]}")
-    return getattr(module, name)
+    """Returns one of the public classes of the families."""
+    return getattr(importlib.import_module(_MODULE_OF[name]), name)
 
 
 def make_class(name: str) -> None:
-    """Makes one of the classes in MODULES, if it is one."""
+    """Makes one of the public classes of the families, if it is one."""
     if name in _MODULE_OF:
         class_named(name)
 
@@ -175,4 +95,4 @@ def make_outside_classes() -> None:
     Raises:
         Nnet3Error: one of them cannot be imported.
     """
-    load_extensions(ENTRY_POINTS)
+    extensions.load_extensions(ENTRY_POINTS)

@@ -13,17 +13,15 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_descriptors.components.declaration.base import IndexesType, PrecomputedIndexes
-from nnet3_descriptors.components.declaration.properties import AtOffsets, ClosedForm
+from nnet3_descriptors import errors, limits
+from nnet3_descriptors.components.declaration import base, properties
 from nnet3_descriptors.components.index_rules.windows import (
     no_such_row,
     precomputed,
     times,
     wrong_count,
 )
-from nnet3_descriptors.errors import Nnet3Error
 from nnet3_descriptors.indexes import INT32_MAX, NO_TIME, IndexArray, N, T, X, distinct, rows_around
-from nnet3_descriptors.limits import check_limit
 
 
 @attrs.frozen
@@ -100,7 +98,7 @@ def grid_indexes(
     Returns:
         (grid.count * S, 3) int32.
     """
-    check_limit("rows", grid.count * len(sequences), "the rows of a regular grid of times")
+    limits.check_limit("rows", grid.count * len(sequences), "the rows of a regular grid of times")
     step = grid.step or 1
     blocks = grid.count // interleave
     present = np.zeros((grid.count, len(sequences)), dtype=bool)
@@ -118,7 +116,7 @@ def grid_indexes(
 
 
 @precomputed
-class TimeOffsetPrecomputedIndexes(PrecomputedIndexes):
+class TimeOffsetPrecomputedIndexes(base.PrecomputedIndexes):
     """The places of the input rows for each time offset.
 
     Row i of the output is computed from the input rows i * row_stride + row_offsets[k], where k
@@ -140,7 +138,7 @@ class TimeOffsetPrecomputedIndexes(PrecomputedIndexes):
         ):
             if not all(least <= value <= INT32_MAX for value in values):
                 found = ", ".join(map(str, values))
-                raise Nnet3Error(f"'{name}' must be {least} to {INT32_MAX}, got {found}")
+                raise errors.Nnet3Error(f"'{name}' must be {least} to {INT32_MAX}, got {found}")
 
     def misfit(self, component: Any, rows_in: int, rows_out: int, *, backward: bool) -> str | None:
         """Returns a message if the number of time offsets, or an input row, does not fit."""
@@ -191,7 +189,7 @@ class TimeOffsetRules:
 
     __slots__ = ()
 
-    INDEXES: ClassVar[IndexesType] = TimeOffsetPrecomputedIndexes
+    INDEXES: ClassVar[base.IndexesType] = TimeOffsetPrecomputedIndexes
 
     @property
     def time_offsets(self) -> tuple[int, ...]:
@@ -233,11 +231,11 @@ class TimeOffsetRules:
         computable: NDArray[np.bool_] = np.logical_and.reduce(at_offsets[:, is_required], axis=1)
         return computable, (at_offsets & computable[:, None]).ravel()
 
-    def closed_form(self) -> ClosedForm:
+    def closed_form(self) -> properties.ClosedForm:
         """Returns the offsets; all but the required ones are optional."""
         required = set(self.required_time_offsets)
         optional = tuple(offset for offset in self.time_offsets if offset not in required)
-        return (AtOffsets(self.time_offsets, optional=optional),)
+        return (properties.AtOffsets(self.time_offsets, optional=optional),)
 
     def reorder_indexes(
         self, input_indexes: IndexArray, output_indexes: IndexArray

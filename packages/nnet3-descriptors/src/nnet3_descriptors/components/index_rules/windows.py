@@ -9,8 +9,7 @@ import attrs
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nnet3_descriptors.components.declaration.kinds import ArrayKey, read_only
-from nnet3_descriptors.components.declaration.properties import AtOffsets, ClosedForm
+from nnet3_descriptors.components.declaration import kinds, properties
 from nnet3_descriptors.errors import Nnet3Error
 from nnet3_descriptors.indexes import AnyIndexes, IndexArray, N, T, X, as_rows, index_keys
 
@@ -41,11 +40,11 @@ def row_array(width: int | None = None) -> Any:
         if value.shape[1:] != (() if width is None else (width,)) or value.ndim == 0:
             raise Nnet3Error(f"'{attribute.name}' must be {expected}, got {value.shape}")
 
-    return attrs.field(converter=_row_numbers, eq=ArrayKey, validator=check)
+    return attrs.field(converter=_row_numbers, eq=kinds.ArrayKey, validator=check)
 
 
 def _row_numbers(values: ArrayLike) -> RowArray:
-    return read_only(values, np.int32)
+    return kinds.read_only(values, np.int32)
 
 
 def wrong_count(what: str, found: int, expected: int) -> str | None:
@@ -232,6 +231,6 @@ class NoInputRules:
         """Returns no index for any row."""
         return np.zeros(len(output_indexes) + 1, dtype=np.int64), output_indexes[:0]
 
-    def closed_form(self) -> ClosedForm:
+    def closed_form(self) -> properties.ClosedForm:
         """Returns that no row reads anything."""
-        return (AtOffsets(()),)
+        return (properties.AtOffsets(()),)

@@ -7,19 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from nnet3_descriptors.components.declaration import kinds, natural_gradient
-from nnet3_descriptors.components.declaration.base import (
-    Component,
-    UpdatableComponent,
-    component_family,
-)
+from nnet3_descriptors.components.declaration import base, info, kinds, natural_gradient, registry
 from nnet3_descriptors.components.declaration.config_line import ConfigLine
 from nnet3_descriptors.components.declaration.fields import Array, integer, matrix, vector
-from nnet3_descriptors.components.declaration.info import (
-    mean_stddev,
-    root_mean_square,
-    root_mean_square_and_norms,
-)
 from nnet3_descriptors.components.declaration.initial import (
     affine_params,
     dims,
@@ -27,7 +17,6 @@ from nnet3_descriptors.components.declaration.initial import (
     normal,
 )
 from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
-from nnet3_descriptors.components.declaration.registry import component
 
 
 class _MatrixDims:
@@ -46,8 +35,8 @@ class _MatrixDims:
         return int(self.linear_params.shape[0])  # type: ignore[attr-defined]
 
 
-@component
-class FixedAffineComponent(_MatrixDims, Component):
+@registry.component
+class FixedAffineComponent(_MatrixDims, base.Component):
     """y = linear_params x + bias_params, not trained.
 
     Attributes:
@@ -58,8 +47,8 @@ class FixedAffineComponent(_MatrixDims, Component):
     PROPERTIES = Property.SIMPLE | Property.BACKPROP_ADDS
     INFO = ("input_dim", "output_dim", "linear_params", "bias_params")
 
-    linear_params: Array = matrix(shape=("output_dim", "input_dim"), show=root_mean_square)
-    bias_params: Array = vector(shape=("output_dim",), info="bias", show=mean_stddev)
+    linear_params: Array = matrix(shape=("output_dim", "input_dim"), show=info.root_mean_square)
+    bias_params: Array = vector(shape=("output_dim",), info="bias", show=info.mean_stddev)
 
     @classmethod
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
@@ -73,8 +62,8 @@ class FixedAffineComponent(_MatrixDims, Component):
         }
 
 
-@component_family
-class AffineFamily(_MatrixDims, UpdatableComponent):
+@base.component_family
+class AffineFamily(_MatrixDims, base.UpdatableComponent):
     """y = linear_params x + bias_params.
 
     Attributes:
@@ -90,19 +79,19 @@ class AffineFamily(_MatrixDims, UpdatableComponent):
     )
 
     linear_params: Array = matrix(
-        parameter=True, shape=("output_dim", "input_dim"), show=root_mean_square_and_norms
+        parameter=True, shape=("output_dim", "input_dim"), show=info.root_mean_square_and_norms
     )
     bias_params: Array = vector(
-        parameter=True, shape=("output_dim",), info="bias", show=mean_stddev
+        parameter=True, shape=("output_dim",), info="bias", show=info.mean_stddev
     )
 
 
-@component
+@registry.component
 class AffineComponent(AffineFamily):
     """An affine map, trained by plain gradient descent."""
 
     INFO = (
-        *UpdatableComponent.COMMON_INFO,
+        *base.UpdatableComponent.COMMON_INFO,
         "orthonormal_constraint",
         "linear_params",
         "bias_params",
@@ -116,7 +105,7 @@ class AffineComponent(AffineFamily):
         return affine_params(config, rng, bias_mean=False)
 
 
-@component
+@registry.component
 class NaturalGradientAffineComponent(AffineFamily):
     """An affine map, trained by natural-gradient descent."""
 
@@ -149,8 +138,8 @@ class NaturalGradientAffineComponent(AffineFamily):
         return affine_params(config, rng, bias_mean=True)
 
 
-@component
-class LinearComponent(_MatrixDims, UpdatableComponent):
+@registry.component
+class LinearComponent(_MatrixDims, base.UpdatableComponent):
     """y = params x, trained by natural-gradient descent.
 
     Attributes:
@@ -159,7 +148,7 @@ class LinearComponent(_MatrixDims, UpdatableComponent):
 
     PROPERTIES = AffineFamily.PROPERTIES | Property.PROPAGATE_ADDS
     INFO = (
-        *UpdatableComponent.COMMON_INFO,
+        *base.UpdatableComponent.COMMON_INFO,
         "params",
         "orthonormal_constraint",
         "use_natural_gradient",
@@ -171,7 +160,7 @@ class LinearComponent(_MatrixDims, UpdatableComponent):
     )
 
     params: Array = matrix(
-        parameter=True, shape=("output_dim", "input_dim"), show=root_mean_square_and_norms
+        parameter=True, shape=("output_dim", "input_dim"), show=info.root_mean_square_and_norms
     )
     orthonormal_constraint: float = natural_gradient.orthonormal_constraint()
     use_natural_gradient: bool = natural_gradient.use_natural_gradient()
@@ -226,8 +215,8 @@ AffineMap = AffineFamily | FixedAffineComponent | LinearComponent
 """Maps y = x W^T + b, with one matrix `linear_params`."""
 
 
-@component
-class BlockAffineComponent(UpdatableComponent):
+@registry.component
+class BlockAffineComponent(base.UpdatableComponent):
     """An affine map of each block of the columns: a block-diagonal matrix.
 
     Attributes:
@@ -237,12 +226,12 @@ class BlockAffineComponent(UpdatableComponent):
     """
 
     PROPERTIES = AffineFamily.PROPERTIES
-    INFO = (*UpdatableComponent.COMMON_INFO, "num_blocks", "linear_params", "bias_params")
+    INFO = (*base.UpdatableComponent.COMMON_INFO, "num_blocks", "linear_params", "bias_params")
 
     num_blocks: int = integer(minimum=1)
-    linear_params: Array = matrix(parameter=True, show=root_mean_square)
+    linear_params: Array = matrix(parameter=True, show=info.root_mean_square)
     bias_params: Array = vector(
-        parameter=True, shape=("output_dim",), info="bias", show=mean_stddev
+        parameter=True, shape=("output_dim",), info="bias", show=info.mean_stddev
     )
 
     def check(self) -> None:
@@ -265,8 +254,8 @@ class BlockAffineComponent(UpdatableComponent):
         return _initial_blocks(config, rng, count_key="num-blocks", shared=False, bias_stddev=1.0)
 
 
-@component
-class RepeatedAffineComponent(UpdatableComponent):
+@registry.component
+class RepeatedAffineComponent(base.UpdatableComponent):
     """The same affine map of each block of the columns.
 
     Attributes:
@@ -276,12 +265,12 @@ class RepeatedAffineComponent(UpdatableComponent):
     """
 
     PROPERTIES = AffineFamily.PROPERTIES | Property.INPUT_CONTIGUOUS | Property.OUTPUT_CONTIGUOUS
-    INFO = (*UpdatableComponent.COMMON_INFO, "num_repeats", "linear_params", "bias_params")
+    INFO = (*base.UpdatableComponent.COMMON_INFO, "num_repeats", "linear_params", "bias_params")
 
     num_repeats: int = integer(minimum=1)
-    linear_params: Array = matrix(parameter=True, show=root_mean_square)
+    linear_params: Array = matrix(parameter=True, show=info.root_mean_square)
     bias_params: Array = vector(
-        parameter=True, shape=("output_block_dim",), info="bias", show=mean_stddev
+        parameter=True, shape=("output_block_dim",), info="bias", show=info.mean_stddev
     )
 
     @property
@@ -305,6 +294,6 @@ class RepeatedAffineComponent(UpdatableComponent):
         return _initial_blocks(config, rng, count_key="num-repeats", shared=True, bias_stddev=0.0)
 
 
-@component
+@registry.component
 class NaturalGradientRepeatedAffineComponent(RepeatedAffineComponent):
     """The same affine map of each block of the columns, trained by natural-gradient descent."""

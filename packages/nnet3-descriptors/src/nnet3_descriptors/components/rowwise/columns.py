@@ -6,11 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nnet3_descriptors.components.declaration.base import Component
+from nnet3_descriptors.components.declaration import base, fields, initial, kinds
 from nnet3_descriptors.components.declaration.config_line import ConfigLine
-from nnet3_descriptors.components.declaration.fields import declare, integer, integers, real
-from nnet3_descriptors.components.declaration.initial import dims
-from nnet3_descriptors.components.declaration.kinds import Integers
 from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
 from nnet3_descriptors.components.declaration.registry import component
 
@@ -21,7 +18,7 @@ _SHOWN_COLUMNS = 5
 
 
 @component
-class PnormComponent(Component):
+class PnormComponent(base.Component):
     """y = Euclidean norm of each group of neighbouring columns.
 
     Attributes:
@@ -32,8 +29,8 @@ class PnormComponent(Component):
     PROPERTIES = Property.SIMPLE | Property.BACKPROP_NEEDS_INPUT | Property.BACKPROP_NEEDS_OUTPUT
     BACKPROP_NEEDS_EXACT_VALUES = True  # 0 / 0 counts as 0
 
-    input_dim: int = integer(minimum=1)
-    output_dim: int = integer(minimum=1)
+    input_dim: int = fields.integer(minimum=1)
+    output_dim: int = fields.integer(minimum=1)
 
     def check(self) -> None:
         """Raises NetworkError if the columns do not make equal groups."""
@@ -41,7 +38,7 @@ class PnormComponent(Component):
 
 
 @component
-class SumGroupComponent(Component):
+class SumGroupComponent(base.Component):
     """y = sum of each group of neighbouring columns.
 
     Attributes:
@@ -51,7 +48,7 @@ class SumGroupComponent(Component):
     PROPERTIES = Property.SIMPLE
     INFO = ("input_dim", "output_dim")
 
-    sizes: tuple[int, ...] = integers()
+    sizes: tuple[int, ...] = fields.integers()
 
     def check(self) -> None:
         """Raises NetworkError if a group is empty, or if there is none."""
@@ -73,14 +70,14 @@ class SumGroupComponent(Component):
         """Returns equal sizes, if the line gives no sizes."""
         if config.has("sizes"):
             return {}
-        output_dim, input_dim = dims(config)
+        output_dim, input_dim = initial.dims(config)
         if input_dim % output_dim != 0:
             raise config.error(f"'output-dim' must divide {input_dim}", "output-dim")
         return {"sizes": (input_dim // output_dim,) * output_dim}
 
 
 @component
-class SumBlockComponent(Component):
+class SumBlockComponent(base.Component):
     """y = scale times the sum of equal blocks of the columns.
 
     Attributes:
@@ -91,16 +88,16 @@ class SumBlockComponent(Component):
 
     PROPERTIES = Property.SIMPLE | Property.PROPAGATE_ADDS | Property.BACKPROP_ADDS
 
-    input_dim: int = integer(minimum=1)
-    output_dim: int = integer(minimum=1)
-    scale: float = real(default=1.0)
+    input_dim: int = fields.integer(minimum=1)
+    output_dim: int = fields.integer(minimum=1)
+    scale: float = fields.real(default=1.0)
 
     def check(self) -> None:
         """Raises NetworkError if the columns do not make equal blocks."""
         self.require_divides("output_dim", "input_dim")
 
 
-class _ColumnMap(Integers):
+class _ColumnMap(kinds.Integers):
     """Column numbers, which early binary files hold as floating-point numbers."""
 
     def read(self, reader: Reader) -> tuple[int, ...]:
@@ -123,7 +120,7 @@ def _column_map_item(component: Any) -> str:
 
 
 @component
-class PermuteComponent(Component):
+class PermuteComponent(base.Component):
     """Column i of y = column column_map[i] of x.
 
     Attributes:
@@ -133,7 +130,7 @@ class PermuteComponent(Component):
     PROPERTIES = Property.SIMPLE
     INFO = ("dim", _column_map_item)
 
-    column_map: tuple[int, ...] = declare(_ColumnMap())
+    column_map: tuple[int, ...] = fields.declare(_ColumnMap())
 
     def check(self) -> None:
         """Raises NetworkError if the columns are not a permutation."""

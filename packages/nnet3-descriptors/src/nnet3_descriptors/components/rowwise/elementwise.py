@@ -6,19 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from nnet3_descriptors.components.declaration import kinds
-from nnet3_descriptors.components.declaration.base import Component
+from nnet3_descriptors.components.declaration import base, fields, info, initial, kinds, properties
 from nnet3_descriptors.components.declaration.config_line import ConfigLine
-from nnet3_descriptors.components.declaration.fields import Array, boolean, integer, real, vector
-from nnet3_descriptors.components.declaration.info import item, mean_stddev
-from nnet3_descriptors.components.declaration.initial import filled, normal, vector_from_file
-from nnet3_descriptors.components.declaration.properties import IN_PLACE
 from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
 from nnet3_descriptors.components.declaration.registry import component
 
 
 @component
-class NoOpComponent(Component):
+class NoOpComponent(base.Component):
     """y = x.
 
     Attributes:
@@ -26,7 +21,7 @@ class NoOpComponent(Component):
         backprop_scale: Multiplies the derivative.
     """
 
-    PROPERTIES = IN_PLACE
+    PROPERTIES = properties.IN_PLACE
     # It once was a nonlinearity, with the statistics of one.
     OBSOLETE = (
         ("<ValueAvg>", kinds.Vector()),
@@ -38,12 +33,12 @@ class NoOpComponent(Component):
         ("<NumDimsProcessed>", kinds.Real()),
     )
 
-    dim: int = integer(minimum=1)
-    backprop_scale: float = real(default=1.0, absent=1.0, shown="unless default")
+    dim: int = fields.integer(minimum=1)
+    backprop_scale: float = fields.real(default=1.0, absent=1.0, shown="unless default")
 
 
 @component
-class ElementwiseProductComponent(Component):
+class ElementwiseProductComponent(base.Component):
     """y = product, element by element, of equal blocks of the columns.
 
     Attributes:
@@ -53,8 +48,8 @@ class ElementwiseProductComponent(Component):
 
     PROPERTIES = Property.SIMPLE | Property.BACKPROP_NEEDS_INPUT
 
-    input_dim: int = integer(minimum=1)
-    output_dim: int = integer(minimum=1)
+    input_dim: int = fields.integer(minimum=1)
+    output_dim: int = fields.integer(minimum=1)
 
     def check(self) -> None:
         """Raises NetworkError if the columns do not make two or more blocks."""
@@ -67,7 +62,7 @@ class ElementwiseProductComponent(Component):
 def _clipping_items(component: Any) -> str:
     """Returns the text of `info` about how often the derivative was clipped."""
     proportion = np.float32(component.num_clipped) / np.float32(component.count or 1)
-    return item("clipped-proportion", proportion if component.count > 0 else 0)
+    return info.item("clipped-proportion", proportion if component.count > 0 else 0)
 
 
 def _repairs(component: Any) -> bool:
@@ -75,7 +70,7 @@ def _repairs(component: Any) -> bool:
 
 
 @component
-class ClipGradientComponent(Component):
+class ClipGradientComponent(base.Component):
     """y = x; the derivative is clipped on its way back.
 
     Attributes:
@@ -91,7 +86,7 @@ class ClipGradientComponent(Component):
         num_backpropped: Number of minibatches.
     """
 
-    PROPERTIES = IN_PLACE | Property.BACKPROP_NEEDS_INPUT
+    PROPERTIES = properties.IN_PLACE | Property.BACKPROP_NEEDS_INPUT
     INFO = (
         "dim",
         "norm_based_clipping",
@@ -102,32 +97,32 @@ class ClipGradientComponent(Component):
         "self_repair_scale",
     )
 
-    dim: int = integer(minimum=1)
-    clipping_threshold: float = real(default=15.0, minimum=0.0)
-    norm_based_clipping: bool = boolean(default=False)
-    self_repair_clipped_proportion_threshold: float = real(
+    dim: int = fields.integer(minimum=1)
+    clipping_threshold: float = fields.real(default=15.0, minimum=0.0)
+    norm_based_clipping: bool = fields.boolean(default=False)
+    self_repair_clipped_proportion_threshold: float = fields.real(
         default=0.01, absent=1.0, minimum=0.0, shown=_repairs
     )
-    self_repair_target: float = real(default=0.0, absent=0.0, minimum=0.0, shown=_repairs)
-    self_repair_scale: float = real(default=1.0, absent=0.0, minimum=0.0, shown=_repairs)
-    num_clipped: int = integer(default=0, token="<NumElementsClipped>", config=None)
-    count: int = integer(default=0, token="<NumElementsProcessed>", config=None)
-    num_self_repaired: int = integer(default=0, absent=0, config=None)
-    num_backpropped: int = integer(default=0, absent=0, config=None)
+    self_repair_target: float = fields.real(default=0.0, absent=0.0, minimum=0.0, shown=_repairs)
+    self_repair_scale: float = fields.real(default=1.0, absent=0.0, minimum=0.0, shown=_repairs)
+    num_clipped: int = fields.integer(default=0, token="<NumElementsClipped>", config=None)
+    count: int = fields.integer(default=0, token="<NumElementsProcessed>", config=None)
+    num_self_repaired: int = fields.integer(default=0, absent=0, config=None)
+    num_backpropped: int = fields.integer(default=0, absent=0, config=None)
 
 
 @component
-class FixedScaleComponent(Component):
+class FixedScaleComponent(base.Component):
     """y = scales * x, column by column; not trained.
 
     Attributes:
         scales: (dim,).
     """
 
-    PROPERTIES = IN_PLACE
+    PROPERTIES = properties.IN_PLACE
     INFO = ("input_dim", "output_dim", "scales")
 
-    scales: Array = vector(show=mean_stddev)
+    scales: fields.Array = fields.vector(show=info.mean_stddev)
 
     @property
     def dim(self) -> int:
@@ -138,25 +133,25 @@ class FixedScaleComponent(Component):
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
         """Returns scales from a file, all equal, or random (for tests)."""
         if config.has("scales"):
-            return {"scales": vector_from_file(config, "scales")}
+            return {"scales": initial.vector_from_file(config, "scales")}
         dim = config.integer("dim", minimum=1)
         if config.has("scale"):
-            return {"scales": filled(dim, config.real("scale"))}
-        return {"scales": normal(rng, dim, 1.0)}
+            return {"scales": initial.filled(dim, config.real("scale"))}
+        return {"scales": initial.normal(rng, dim, 1.0)}
 
 
 @component
-class FixedBiasComponent(Component):
+class FixedBiasComponent(base.Component):
     """y = x + bias, column by column; not trained.
 
     Attributes:
         bias: (dim,).
     """
 
-    PROPERTIES = IN_PLACE
+    PROPERTIES = properties.IN_PLACE
     INFO = ("input_dim", "output_dim", "bias")
 
-    bias: Array = vector(show=mean_stddev)
+    bias: fields.Array = fields.vector(show=info.mean_stddev)
 
     @property
     def dim(self) -> int:
@@ -167,5 +162,5 @@ class FixedBiasComponent(Component):
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
         """Returns offsets from a file, or random (for tests)."""
         if config.has("bias"):
-            return {"bias": vector_from_file(config, "bias")}
-        return {"bias": normal(rng, config.integer("dim", minimum=1), 1.0)}
+            return {"bias": initial.vector_from_file(config, "bias")}
+        return {"bias": initial.normal(rng, config.integer("dim", minimum=1), 1.0)}

@@ -6,24 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from nnet3_descriptors.components.declaration.base import Component, PrecomputedIndexes
-from nnet3_descriptors.components.declaration.fields import boolean, flag, integer, real
+from nnet3_descriptors.components.declaration import base, fields
 from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
 from nnet3_descriptors.components.declaration.registry import component
-from nnet3_descriptors.components.index_rules.windows import (
-    NoInputRules,
-    RowArray,
-    no_such_row,
-    precomputed,
-    row_array,
-    times,
-    wrong_count,
-)
+from nnet3_descriptors.components.index_rules import windows
 from nnet3_descriptors.indexes import INT32_MAX, IndexArray, N, T, index_keys
 
 
 @component
-class DropoutComponent(Component):
+class DropoutComponent(base.Component):
     """y = x with a random part of the elements, or rows, set to zero.
 
     In test mode y = (1 - dropout_proportion) x.
@@ -44,14 +35,14 @@ class DropoutComponent(Component):
     )
     BACKPROP_NEEDS_EXACT_VALUES = True  # 0 / 0 counts as 1
 
-    dim: int = integer(minimum=1)
-    dropout_proportion: float = real(minimum=0.0, maximum=1.0)
-    dropout_per_frame: bool = boolean(default=False, absent=False)
-    test_mode: bool = boolean(default=False, absent=False, info=None)
+    dim: int = fields.integer(minimum=1)
+    dropout_proportion: float = fields.real(minimum=0.0, maximum=1.0)
+    dropout_per_frame: bool = fields.boolean(default=False, absent=False)
+    test_mode: bool = fields.boolean(default=False, absent=False, info=None)
 
 
 @component
-class DropoutMaskComponent(NoInputRules, Component):
+class DropoutMaskComponent(windows.NoInputRules, base.Component):
     """y = a random mask, without an input; LstmNonlinearityComponent multiplies its gates by it.
 
     The mask is 0 or 1; of two or three columns, the first two of a row are never both 0. Or it is
@@ -68,10 +59,10 @@ class DropoutMaskComponent(NoInputRules, Component):
     PROPERTIES = Property.RANDOM
     INFO = ("output_dim", "dropout_proportion", "continuous")
 
-    output_dim: int = integer(minimum=1)
-    dropout_proportion: float = real(default=0.5, minimum=0.0, maximum=1.0)
-    test_mode: bool = boolean(default=False, absent=False)
-    continuous: bool = flag()
+    output_dim: int = fields.integer(minimum=1)
+    dropout_proportion: float = fields.real(default=0.5, minimum=0.0, maximum=1.0)
+    test_mode: bool = fields.boolean(default=False, absent=False)
+    continuous: bool = fields.flag()
 
     @property
     def input_dim(self) -> int:
@@ -79,8 +70,8 @@ class DropoutMaskComponent(NoInputRules, Component):
         return self.output_dim
 
 
-@precomputed
-class GeneralDropoutPrecomputedIndexes(PrecomputedIndexes):
+@windows.precomputed
+class GeneralDropoutPrecomputedIndexes(base.PrecomputedIndexes):
     """The mask that multiplies each block of each row.
 
     Attributes:
@@ -89,7 +80,7 @@ class GeneralDropoutPrecomputedIndexes(PrecomputedIndexes):
     """
 
     num_mask_rows: int
-    indexes: RowArray = row_array()
+    indexes: windows.RowArray = windows.row_array()
 
     def misfit(self, component: Any, rows_in: int, rows_out: int, *, backward: bool) -> str | None:
         """Returns a message if the number of blocks, or of masks, or a mask does not fit."""
@@ -97,9 +88,9 @@ class GeneralDropoutPrecomputedIndexes(PrecomputedIndexes):
         if not 1 <= self.num_mask_rows <= rows_out:
             return f"have {self.num_mask_rows} masks, expected 1 to {rows_out}"
         return (
-            wrong_count("input rows", rows_out, rows_in)
-            or wrong_count("blocks of columns", len(self.indexes), blocks)
-            or no_such_row("mask", self.indexes, self.num_mask_rows)
+            windows.wrong_count("input rows", rows_out, rows_in)
+            or windows.wrong_count("blocks of columns", len(self.indexes), blocks)
+            or windows.no_such_row("mask", self.indexes, self.num_mask_rows)
         )
 
 
@@ -112,7 +103,7 @@ def _has_regions(component: GeneralDropoutComponent) -> bool:
 
 
 @component
-class GeneralDropoutComponent(Component):
+class GeneralDropoutComponent(base.Component):
     """y = x times a random mask that stays the same over the times of a sequence.
 
     The mask is 0 or 1 / (1 - dropout_proportion); or continuous, uniform in
@@ -144,27 +135,27 @@ class GeneralDropoutComponent(Component):
         "time_period",
     )
 
-    dim: int = integer(minimum=1)
-    block_dim: int = integer(default=lambda self: self.dim, minimum=1)
-    time_period: int = integer(default=0, minimum=0, shown="unless default")
-    dropout_proportion: float = real(default=0.5, minimum=0.0, maximum=1.0)
-    dropout_per_frame: bool = flag(token="<PerframeDropout>", info="per_frame")
-    specaugment_max_proportion: float = real(
+    dim: int = fields.integer(minimum=1)
+    block_dim: int = fields.integer(default=lambda self: self.dim, minimum=1)
+    time_period: int = fields.integer(default=0, minimum=0, shown="unless default")
+    dropout_proportion: float = fields.real(default=0.5, minimum=0.0, maximum=1.0)
+    dropout_per_frame: bool = fields.flag(token="<PerframeDropout>", info="per_frame")
+    specaugment_max_proportion: float = fields.real(
         default=0.0,
         minimum=0.0,
         maximum=1.0,
         token="<SpecAugmentMaxProportion>",
         written="unless default",
     )
-    specaugment_max_regions: int = integer(
+    specaugment_max_regions: int = fields.integer(
         default=1,
         minimum=1,
         token="<SpecAugmentMaxRegions>",
         written=_has_regions,
         shown=_is_specaugment,
     )
-    test_mode: bool = flag(info=None)
-    continuous: bool = flag()
+    test_mode: bool = fields.flag(info=None)
+    continuous: bool = fields.flag()
 
     def check(self) -> None:
         """Raises NetworkError if blocks or kinds of masks do not fit each other."""
@@ -202,7 +193,7 @@ class GeneralDropoutComponent(Component):
     ) -> GeneralDropoutPrecomputedIndexes:
         """Returns a mask for each sequence, or for each period of each sequence."""
         which = output_indexes.copy()
-        which[:, T] = times(output_indexes) // self.time_period if self.time_period else 0
+        which[:, T] = windows.times(output_indexes) // self.time_period if self.time_period else 0
         (keys,) = index_keys(np.stack((which[:, N], which[:, T], 0 * which[:, N]), axis=1))
         masks, indexes = np.unique(keys, return_inverse=True)
         return GeneralDropoutPrecomputedIndexes(
@@ -211,8 +202,8 @@ class GeneralDropoutComponent(Component):
         )
 
 
-@precomputed
-class SpecAugmentTimeMaskPrecomputedIndexes(PrecomputedIndexes):
+@windows.precomputed
+class SpecAugmentTimeMaskPrecomputedIndexes(base.PrecomputedIndexes):
     """The rows of each sequence.
 
     Attributes:
@@ -220,15 +211,15 @@ class SpecAugmentTimeMaskPrecomputedIndexes(PrecomputedIndexes):
         splits: (sequences + 1,), sequence s has rows[splits[s]:splits[s + 1]].
     """
 
-    rows: RowArray = row_array()
-    splits: RowArray = row_array()
+    rows: windows.RowArray = windows.row_array()
+    splits: windows.RowArray = windows.row_array()
 
     def misfit(self, component: Any, rows_in: int, rows_out: int, *, backward: bool) -> str | None:
         """Returns a message if the number of rows, a row, or a begin of a sequence does not fit."""
         return (
-            wrong_count("input rows", len(self.rows), rows_in)
-            or wrong_count("output rows", len(self.rows), rows_out)
-            or no_such_row("row", self.rows, rows_out)
+            windows.wrong_count("input rows", len(self.rows), rows_in)
+            or windows.wrong_count("output rows", len(self.rows), rows_out)
+            or windows.no_such_row("row", self.rows, rows_out)
             or self._repeated_row()
             or self._wrong_splits()
         )
@@ -247,13 +238,13 @@ class SpecAugmentTimeMaskPrecomputedIndexes(PrecomputedIndexes):
         return f"have the splits {found}, expected them to ascend from 0 to {len(self.rows)}"
 
     @property
-    def sequences(self) -> tuple[RowArray, ...]:
+    def sequences(self) -> tuple[windows.RowArray, ...]:
         """The rows of each sequence, in the order of time."""
         return tuple(np.split(self.rows, self.splits[1:-1]))
 
 
 @component
-class SpecAugmentTimeMaskComponent(Component):
+class SpecAugmentTimeMaskComponent(base.Component):
     """y = x with random stretches of time set to zero (SpecAugment, D. Park et al., 2019).
 
     In test mode y = x.
@@ -273,10 +264,10 @@ class SpecAugmentTimeMaskComponent(Component):
         | Property.USES_MEMO
     )
 
-    dim: int = integer(minimum=1)
-    zeroed_proportion: float = real(default=0.25, minimum=0.0, maximum=1.0)
-    time_mask_max_frames: int = integer(default=10, minimum=2)
-    test_mode: bool = flag(config=None, info=None)
+    dim: int = fields.integer(minimum=1)
+    zeroed_proportion: float = fields.real(default=0.25, minimum=0.0, maximum=1.0)
+    time_mask_max_frames: int = fields.integer(default=10, minimum=2)
+    test_mode: bool = fields.flag(config=None, info=None)
 
     def check(self) -> None:
         """Raises NetworkError if no frame, or too many frames, would stay between two stretches."""

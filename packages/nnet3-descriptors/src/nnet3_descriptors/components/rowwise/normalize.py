@@ -7,19 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_descriptors.components.declaration import kinds
-from nnet3_descriptors.components.declaration.base import Component
+from nnet3_descriptors.components.declaration import base, fields, info, initial, kinds
 from nnet3_descriptors.components.declaration.config_line import ConfigLine
-from nnet3_descriptors.components.declaration.fields import (
-    Array,
-    boolean,
-    double,
-    integer,
-    real,
-    vector,
-)
-from nnet3_descriptors.components.declaration.info import summarize_vector
-from nnet3_descriptors.components.declaration.initial import filled
 from nnet3_descriptors.components.declaration.properties import IN_PLACE
 from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
 from nnet3_descriptors.components.declaration.registry import component
@@ -31,8 +20,8 @@ def _statistics_items(component: Any) -> str:
         return ""
     stddev = np.sqrt(np.maximum(component.stats_var, 0.0))
     return (
-        f", data-mean={summarize_vector(component.stats_mean)}"
-        f", data-stddev={summarize_vector(stddev)}"
+        f", data-mean={info.summarize_vector(component.stats_mean)}"
+        f", data-stddev={info.summarize_vector(stddev)}"
     )
 
 
@@ -40,7 +29,7 @@ _CONTIGUOUS = Property.INPUT_CONTIGUOUS | Property.OUTPUT_CONTIGUOUS
 
 
 @component
-class BatchNormComponent(Component):
+class BatchNormComponent(base.Component):
     """Gives each column of the output the mean 0 and the root mean square `target_rms`.
 
     Attributes:
@@ -57,17 +46,17 @@ class BatchNormComponent(Component):
     PROPERTIES = IN_PLACE | Property.BACKPROP_NEEDS_OUTPUT
     INFO = ("dim", "block_dim", "epsilon", "target_rms", "count", "test_mode", _statistics_items)
 
-    dim: int = integer(minimum=1)
-    block_dim: int = integer(default=lambda self: self.dim, unset_below=0, minimum=1)
-    epsilon: float = real(default=1.0e-03)
-    target_rms: float = real(default=1.0)
-    test_mode: bool = boolean(default=False)
-    count: float = double(default=0.0, config=None)
-    stats_mean: Array = vector(
-        default=lambda self: filled(self.block_dim, 0.0), shape=("block_dim",)
+    dim: int = fields.integer(minimum=1)
+    block_dim: int = fields.integer(default=lambda self: self.dim, unset_below=0, minimum=1)
+    epsilon: float = fields.real(default=1.0e-03)
+    target_rms: float = fields.real(default=1.0)
+    test_mode: bool = fields.boolean(default=False)
+    count: float = fields.double(default=0.0, config=None)
+    stats_mean: fields.Array = fields.vector(
+        default=lambda self: initial.filled(self.block_dim, 0.0), shape=("block_dim",)
     )
-    stats_var: Array = vector(
-        default=lambda self: filled(self.block_dim, 0.0), shape=("block_dim",)
+    stats_var: fields.Array = fields.vector(
+        default=lambda self: initial.filled(self.block_dim, 0.0), shape=("block_dim",)
     )
 
     def check(self) -> None:
@@ -105,7 +94,7 @@ _WITH_STATISTICS = BatchNormComponent.PROPERTIES | Property.USES_MEMO | Property
 
 
 @component
-class NormalizeComponent(Component):
+class NormalizeComponent(base.Component):
     """Gives each row, or each block of a row, the same root mean square.
 
     Attributes:
@@ -125,12 +114,12 @@ class NormalizeComponent(Component):
         ("<Count>", kinds.Real()),
     )
 
-    input_dim: int = integer(old_tokens=("<Dim>",), minimum=1)
-    block_dim: int = integer(
+    input_dim: int = fields.integer(old_tokens=("<Dim>",), minimum=1)
+    block_dim: int = fields.integer(
         default=lambda self: self.input_dim, minimum=1, written="unless default"
     )
-    target_rms: float = real(default=1.0, absent=1.0)
-    add_log_stddev: bool = boolean(default=False, absent=False)
+    target_rms: float = fields.real(default=1.0, absent=1.0)
+    add_log_stddev: bool = fields.boolean(default=False, absent=False)
 
     def check(self) -> None:
         """Raises NetworkError if a value makes no sense."""

@@ -6,12 +6,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from nnet3_descriptors.components.declaration import kinds, natural_gradient
-from nnet3_descriptors.components.declaration.base import UpdatableComponent
+from nnet3_descriptors.components.declaration import base, fields, initial, kinds, natural_gradient
 from nnet3_descriptors.components.declaration.config_line import ConfigLine
-from nnet3_descriptors.components.declaration.fields import Array, boolean, integer, vector
 from nnet3_descriptors.components.declaration.info import InfoEntry, item, mean_stddev
-from nnet3_descriptors.components.declaration.initial import filled, normal, vector_from_file
 from nnet3_descriptors.components.declaration.properties import IN_PLACE
 from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
 from nnet3_descriptors.components.declaration.registry import component
@@ -29,15 +26,15 @@ def _extremes(name: str) -> InfoEntry:
 
 def _initial_vector(
     config: ConfigLine, rng: np.random.Generator, size_key: str, mean: float
-) -> Array:
+) -> fields.Array:
     """Returns a vector whose size and distribution the line gives; all equal by default."""
     size = config.integer(size_key, minimum=1)
     mean = config.real("param-mean", mean)
-    return normal(rng, size, config.real("param-stddev", 0.0, minimum=0.0), mean)
+    return initial.normal(rng, size, config.real("param-stddev", 0.0, minimum=0.0), mean)
 
 
 @component
-class PerElementScaleComponent(UpdatableComponent):
+class PerElementScaleComponent(base.UpdatableComponent):
     """y = scales * x, column by column.
 
     Attributes:
@@ -45,11 +42,11 @@ class PerElementScaleComponent(UpdatableComponent):
     """
 
     PROPERTIES = IN_PLACE | Property.UPDATABLE | Property.BACKPROP_NEEDS_INPUT
-    INFO = (*UpdatableComponent.COMMON_INFO, _extremes("scales"), "scales")
+    INFO = (*base.UpdatableComponent.COMMON_INFO, _extremes("scales"), "scales")
     FILE_KEY: ClassVar[str] = "vector"
     """The key of a config line that names a file with the scales."""
 
-    scales: Array = vector(token="<Params>", parameter=True, show=mean_stddev)
+    scales: fields.Array = fields.vector(token="<Params>", parameter=True, show=mean_stddev)
 
     @property
     def dim(self) -> int:
@@ -61,7 +58,7 @@ class PerElementScaleComponent(UpdatableComponent):
         """Returns the initial scales, from a file or random."""
         if not config.has(cls.FILE_KEY):
             return {"scales": _initial_vector(config, rng, "dim", 1.0)}
-        scales = vector_from_file(config, cls.FILE_KEY)
+        scales = initial.vector_from_file(config, cls.FILE_KEY)
         if config.has("dim") and config.integer("dim") != scales.size:
             found = config.text("dim")
             raise config.error(
@@ -89,14 +86,14 @@ class NaturalGradientPerElementScaleComponent(PerElementScaleComponent):
     REPEATED = (("is_gradient", "scales"),)
     FILE_KEY = "scales"
 
-    rank: int = integer(default=8, minimum=1)
+    rank: int = fields.integer(default=8, minimum=1)
     update_period: int = natural_gradient.update_period(default=10)
     num_samples_history: float = natural_gradient.num_samples_history()
     alpha: float = natural_gradient.alpha()
 
 
 @component
-class PerElementOffsetComponent(UpdatableComponent):
+class PerElementOffsetComponent(base.UpdatableComponent):
     """y = x + offsets, column by column.
 
     Attributes:
@@ -106,15 +103,15 @@ class PerElementOffsetComponent(UpdatableComponent):
     """
 
     INFO = (
-        *UpdatableComponent.COMMON_INFO,
+        *base.UpdatableComponent.COMMON_INFO,
         _extremes("offsets"),
         "block_dim",
         "use_natural_gradient",
         "offsets",
     )
 
-    offsets: Array = vector(parameter=True, show=mean_stddev)
-    dim: int = integer(
+    offsets: fields.Array = fields.vector(parameter=True, show=mean_stddev)
+    dim: int = fields.integer(
         default=lambda self: self.offsets.size, absent=lambda read: read["offsets"].size, minimum=1
     )
     use_natural_gradient: bool = natural_gradient.use_natural_gradient(absent=True)
@@ -138,7 +135,7 @@ class PerElementOffsetComponent(UpdatableComponent):
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
         """Returns the initial offsets, from a file or random."""
         if config.has("vector"):
-            return {"offsets": vector_from_file(config, "vector")}
+            return {"offsets": initial.vector_from_file(config, "vector")}
         size_key = "block-dim" if config.has("block-dim") else "dim"
         return {"offsets": _initial_vector(config, rng, size_key, 0.0)}
 
@@ -149,7 +146,7 @@ def _block_size_item(component: Any) -> str:
 
 
 @component
-class ScaleAndOffsetComponent(UpdatableComponent):
+class ScaleAndOffsetComponent(base.UpdatableComponent):
     """y = scales * x + offsets, column by column.
 
     Attributes:
@@ -160,13 +157,13 @@ class ScaleAndOffsetComponent(UpdatableComponent):
         rank: Rank of the estimates of the Fisher matrices.
     """
 
-    INFO = (*UpdatableComponent.COMMON_INFO, "rank", _block_size_item, "scales", "offsets")
+    INFO = (*base.UpdatableComponent.COMMON_INFO, "rank", _block_size_item, "scales", "offsets")
 
-    dim: int = integer(minimum=1)
-    scales: Array = vector(parameter=True, show=mean_stddev)
-    offsets: Array = vector(parameter=True, shape=("block_dim",), show=mean_stddev)
+    dim: int = fields.integer(minimum=1)
+    scales: fields.Array = fields.vector(parameter=True, show=mean_stddev)
+    offsets: fields.Array = fields.vector(parameter=True, shape=("block_dim",), show=mean_stddev)
     use_natural_gradient: bool = natural_gradient.use_natural_gradient()
-    rank: int = integer(default=20, minimum=1)
+    rank: int = fields.integer(default=20, minimum=1)
 
     def check(self) -> None:
         """Raises NetworkError if the columns do not make blocks."""
@@ -189,10 +186,10 @@ class ScaleAndOffsetComponent(UpdatableComponent):
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
         """Returns scales of one and offsets of zero."""
         block_dim = config.integer("block-dim" if config.has("block-dim") else "dim", minimum=1)
-        return {"scales": filled(block_dim, 1.0), "offsets": filled(block_dim, 0.0)}
+        return {"scales": initial.filled(block_dim, 1.0), "offsets": initial.filled(block_dim, 0.0)}
 
 
-def _check_blocks(component: Any, values: Array) -> None:
+def _check_blocks(component: Any, values: fields.Array) -> None:
     """Raises NetworkError unless the columns are blocks of the size of `values`."""
     component.require(
         values.size > 0 and component.dim % values.size == 0,
@@ -208,7 +205,7 @@ def _constant_function_items(component: Any) -> str:
 
 
 @component
-class ConstantFunctionComponent(UpdatableComponent):
+class ConstantFunctionComponent(base.UpdatableComponent):
     """y = output, whatever x is.
 
     Attributes:
@@ -219,16 +216,16 @@ class ConstantFunctionComponent(UpdatableComponent):
     """
 
     INFO = (
-        *UpdatableComponent.COMMON_INFO,
+        *base.UpdatableComponent.COMMON_INFO,
         _constant_function_items,
         "is_updatable",
         "use_natural_gradient",
         "output",
     )
 
-    input_dim: int = integer(minimum=1)
-    output: Array = vector(parameter=True, show=mean_stddev)
-    is_updatable: bool = boolean(default=True)
+    input_dim: int = fields.integer(minimum=1)
+    output: fields.Array = fields.vector(parameter=True, show=mean_stddev)
+    is_updatable: bool = fields.boolean(default=True)
     use_natural_gradient: bool = natural_gradient.use_natural_gradient()
 
     @property
@@ -252,4 +249,4 @@ class ConstantFunctionComponent(UpdatableComponent):
         output_dim = config.integer("output-dim", minimum=1)
         mean = config.real("output-mean", 0.0)
         stddev = config.real("output-stddev", 0.0, minimum=0.0)
-        return {"output": normal(rng, output_dim, stddev, mean)}
+        return {"output": initial.normal(rng, output_dim, stddev, mean)}

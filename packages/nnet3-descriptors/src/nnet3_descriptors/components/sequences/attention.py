@@ -8,21 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_descriptors.components.declaration.base import Component
-from nnet3_descriptors.components.declaration.fields import (
-    boolean,
-    double,
-    double_matrix,
-    double_vector,
-    integer,
-    real,
-)
-from nnet3_descriptors.components.declaration.info import number
-from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
+from nnet3_descriptors import indexes, limits
+from nnet3_descriptors.components.declaration import base, fields, info, properties
 from nnet3_descriptors.components.declaration.registry import component
 from nnet3_descriptors.components.index_rules.time_offsets import TimeGrid, TimeOffsetRules
-from nnet3_descriptors.indexes import INT32_MAX, IndexArray
-from nnet3_descriptors.limits import check_limit
 
 _SHOWN_HEADS = 5
 """The number of heads whose average weights `info` shows."""
@@ -36,15 +25,15 @@ def _statistics_items(component: Any) -> str:
     text = f", entropy={_list(component.entropy_stats / count)}"
     for head, weights in enumerate(component.posterior_stats[:_SHOWN_HEADS] / count):
         text += f" posterior-stats[{head}]={_list(weights)}"
-    return f"{text} stats-count={number(count)}"
+    return f"{text} stats-count={info.number(count)}"
 
 
 def _list(values: NDArray[np.float64]) -> str:
-    return "".join(f"{number(float(value))}," for value in values)
+    return "".join(f"{info.number(float(value))}," for value in values)
 
 
 @component
-class RestrictedAttentionComponent(TimeOffsetRules, Component):
+class RestrictedAttentionComponent(TimeOffsetRules, base.Component):
     """Each row is a weighted mean of values at times around it (D. Povey et al., 2018).
 
     For each head the columns of the input are a key (key_dim), a value (value_dim), a query
@@ -69,12 +58,12 @@ class RestrictedAttentionComponent(TimeOffsetRules, Component):
     """
 
     PROPERTIES = (
-        Property.REORDERS_INDEXES
-        | Property.PROPAGATE_ADDS
-        | Property.BACKPROP_ADDS
-        | Property.BACKPROP_NEEDS_INPUT
-        | Property.STORES_STATS
-        | Property.USES_MEMO
+        properties.ComponentProperties.REORDERS_INDEXES
+        | properties.ComponentProperties.PROPAGATE_ADDS
+        | properties.ComponentProperties.BACKPROP_ADDS
+        | properties.ComponentProperties.BACKPROP_NEEDS_INPUT
+        | properties.ComponentProperties.STORES_STATS
+        | properties.ComponentProperties.USES_MEMO
     )
     INFO = (
         "input_dim",
@@ -93,27 +82,27 @@ class RestrictedAttentionComponent(TimeOffsetRules, Component):
         _statistics_items,
     )
 
-    num_heads: int = integer(default=1, minimum=1)
-    key_dim: int = integer(minimum=1)
-    value_dim: int = integer(minimum=1)
-    num_left_inputs: int = integer(minimum=0)
-    num_right_inputs: int = integer(minimum=0)
-    time_stride: int = integer(default=1, minimum=1)
-    num_left_inputs_required: int = integer(
+    num_heads: int = fields.integer(default=1, minimum=1)
+    key_dim: int = fields.integer(minimum=1)
+    value_dim: int = fields.integer(minimum=1)
+    num_left_inputs: int = fields.integer(minimum=0)
+    num_right_inputs: int = fields.integer(minimum=0)
+    time_stride: int = fields.integer(default=1, minimum=1)
+    num_left_inputs_required: int = fields.integer(
         default=lambda self: self.num_left_inputs, unset_below=0, minimum=0
     )
-    num_right_inputs_required: int = integer(
+    num_right_inputs_required: int = fields.integer(
         default=lambda self: self.num_right_inputs, unset_below=0, minimum=0
     )
-    output_context: bool = boolean(default=True)
-    key_scale: float = real(
+    output_context: bool = fields.boolean(default=True)
+    key_scale: float = fields.real(
         default=lambda self: 1.0 / math.sqrt(self.key_dim), unset_below=0.0, maximum=1.0
     )
-    stats_count: float = double(default=0.0, minimum=0.0, config=None)
-    entropy_stats: NDArray[np.float64] = double_vector(
+    stats_count: float = fields.double(default=0.0, minimum=0.0, config=None)
+    entropy_stats: NDArray[np.float64] = fields.double_vector(
         default=(), shape=("num_heads",), may_be_empty=True
     )
-    posterior_stats: NDArray[np.float64] = double_matrix(
+    posterior_stats: NDArray[np.float64] = fields.double_matrix(
         default=np.empty((0, 0)), shape=("num_heads", "context_dim"), may_be_empty=True
     )
 
@@ -123,13 +112,13 @@ class RestrictedAttentionComponent(TimeOffsetRules, Component):
             self.num_left_inputs + self.num_right_inputs > 0,
             "'num_left_inputs' and 'num_right_inputs' must not both be 0",
         )
-        check_limit("offsets", self.context_dim, f"{self.type}: the frames that it looks at")
+        limits.check_limit("offsets", self.context_dim, f"{self.type}: the frames that it looks at")
         for name in ("num_left_inputs", "num_right_inputs"):
             bound, required = getattr(self, name), getattr(self, f"{name}_required")
             self.require(required <= bound, f"'{name}_required' must be <= {bound}, got {required}")
             furthest = bound * self.time_stride
             self.require(
-                furthest <= INT32_MAX,
+                furthest <= indexes.INT32_MAX,
                 f"'{name}' times 'time_stride' must fit in 32 bits, got {furthest}",
             )
         self.require(self.key_scale > 0.0, f"'key_scale' must be positive, got {self.key_scale:g}")
@@ -164,7 +153,7 @@ class RestrictedAttentionComponent(TimeOffsetRules, Component):
         stride = self.time_stride
         return tuple(range(-left * stride, right * stride + 1, stride))
 
-    def output_grid(self, output_indexes: IndexArray) -> TimeGrid:
+    def output_grid(self, output_indexes: indexes.IndexArray) -> TimeGrid:
         """Returns the times of the output, padded so that they are as close as those of the input.
 
         The query of a row is in the row of the input at the same time, so both go in equal steps.

@@ -7,25 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from nnet3_descriptors.components.declaration import natural_gradient
-from nnet3_descriptors.components.declaration.base import UpdatableComponent
+from nnet3_descriptors.components.declaration import base, fields, info, initial, natural_gradient
 from nnet3_descriptors.components.declaration.config_line import ConfigLine
-from nnet3_descriptors.components.declaration.fields import (
-    Array,
-    boolean,
-    double,
-    integer,
-    matrix,
-    real,
-    vector,
-)
-from nnet3_descriptors.components.declaration.info import (
-    item,
-    number,
-    root_mean_square,
-    summarize_vector,
-)
-from nnet3_descriptors.components.declaration.initial import filled, normal
 from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
 from nnet3_descriptors.components.declaration.registry import component
 
@@ -44,26 +27,26 @@ GRU_PROPERTIES = (
 def _peephole_items(component: Any) -> str:
     names = ("w_ic", "w_fc", "w_oc")
     return "".join(
-        root_mean_square(name, row) for name, row in zip(names, component.params, strict=True)
+        info.root_mean_square(name, row) for name, row in zip(names, component.params, strict=True)
     )
 
 
 def _lstm_statistics_items(component: Any) -> str:
-    text = f", count={number(component.count, 3)}" if component.count > 0.0 else ""
+    text = f", count={info.number(component.count, 3)}" if component.count > 0.0 else ""
     for row, name in enumerate(_LSTM_NONLINEARITIES):
         threshold, scale = component.self_repair_config[[row, row + len(_LSTM_NONLINEARITIES)]]
-        text += f", {name}={{ self-repair-lower-threshold={number(float(threshold))}"
-        text += item("self-repair-scale", scale)
+        text += f", {name}={{ self-repair-lower-threshold={info.number(float(threshold))}"
+        text += info.item("self-repair-scale", scale)
         if component.count != 0.0:
-            text += item("self-repaired-proportion", component.self_repair_prob[row])
-            text += f", value-avg={summarize_vector(component.value_avg[row])}"
-            text += f", deriv-avg={summarize_vector(component.deriv_avg[row])}"
+            text += info.item("self-repaired-proportion", component.self_repair_prob[row])
+            text += f", value-avg={info.summarize_vector(component.value_avg[row])}"
+            text += f", deriv-avg={info.summarize_vector(component.deriv_avg[row])}"
         text += " }"
     return text
 
 
 @component
-class LstmNonlinearityComponent(UpdatableComponent):
+class LstmNonlinearityComponent(base.UpdatableComponent):
     """The gates and cell of an LSTM with peepholes: (gates and old cell) to (cell, output).
 
     The columns of the input are five blocks of cell_dim: input gate, forget gate, cell input,
@@ -84,24 +67,24 @@ class LstmNonlinearityComponent(UpdatableComponent):
 
     PROPERTIES = Property.SIMPLE | Property.UPDATABLE | Property.BACKPROP_NEEDS_INPUT
     INFO = (
-        *UpdatableComponent.COMMON_INFO,
+        *base.UpdatableComponent.COMMON_INFO,
         "cell_dim",
         "use_dropout",
         _peephole_items,
         _lstm_statistics_items,
     )
 
-    params: Array = matrix(parameter=True, shape=(3, "cell_dim"))
-    value_avg: Array = matrix(
-        default=lambda self: filled((5, self.cell_dim), 0.0), shape=(5, "cell_dim")
+    params: fields.Array = fields.matrix(parameter=True, shape=(3, "cell_dim"))
+    value_avg: fields.Array = fields.matrix(
+        default=lambda self: initial.filled((5, self.cell_dim), 0.0), shape=(5, "cell_dim")
     )
-    deriv_avg: Array = matrix(
-        default=lambda self: filled((5, self.cell_dim), 0.0), shape=(5, "cell_dim")
+    deriv_avg: fields.Array = fields.matrix(
+        default=lambda self: initial.filled((5, self.cell_dim), 0.0), shape=(5, "cell_dim")
     )
-    self_repair_config: Array = vector(shape=(10,))
-    self_repair_prob: Array = vector(default=lambda self: np.zeros(5), shape=(5,))
-    use_dropout: bool = boolean(default=False, written="unless default", shown="always")
-    count: float = double(default=0.0, config=None)
+    self_repair_config: fields.Array = fields.vector(shape=(10,))
+    self_repair_prob: fields.Array = fields.vector(default=lambda self: np.zeros(5), shape=(5,))
+    use_dropout: bool = fields.boolean(default=False, written="unless default", shown="always")
+    count: float = fields.double(default=0.0, config=None)
 
     @property
     def cell_dim(self) -> int:
@@ -133,7 +116,7 @@ class LstmNonlinearityComponent(UpdatableComponent):
             for name in _LSTM_NONLINEARITIES
         ]
         return {
-            "params": normal(rng, (3, cell_dim), stddev),
+            "params": initial.normal(rng, (3, cell_dim), stddev),
             "self_repair_config": thresholds + [scale] * len(thresholds),
         }
 
@@ -144,21 +127,21 @@ def _gru_statistics_items(component: Any) -> str:
     if not count > 0.0:
         return ""
     return (
-        f", count={number(count, 3)}"
-        + item(
+        f", count={info.number(count, 3)}"
+        + info.item(
             "self-repaired-proportion", component.self_repair_total / (count * component.cell_dim)
         )
-        + f", value-avg={summarize_vector(component.value_avg)}"
-        + f", deriv-avg={summarize_vector(component.deriv_avg)}"
+        + f", value-avg={info.summarize_vector(component.value_avg)}"
+        + f", deriv-avg={info.summarize_vector(component.deriv_avg)}"
     )
 
 
-def _zeros(component: Any) -> Array:
-    return filled(component.cell_dim, 0.0)
+def _zeros(component: Any) -> fields.Array:
+    return initial.filled(component.cell_dim, 0.0)
 
 
 @component
-class GruNonlinearityComponent(UpdatableComponent):
+class GruNonlinearityComponent(base.UpdatableComponent):
     """The gates and cell of a GRU: (z, r, hpart, c_prev, s_prev) to (h, c).
 
         h = tanh(hpart + w_h (s_prev r))
@@ -181,7 +164,7 @@ class GruNonlinearityComponent(UpdatableComponent):
 
     PROPERTIES = GRU_PROPERTIES
     INFO = (
-        *UpdatableComponent.COMMON_INFO,
+        *base.UpdatableComponent.COMMON_INFO,
         "cell_dim",
         "recurrent_dim",
         "w_h",
@@ -194,21 +177,23 @@ class GruNonlinearityComponent(UpdatableComponent):
         "update_period",
     )
 
-    cell_dim: int = integer(minimum=1)
-    recurrent_dim: int = integer(default=lambda self: self.cell_dim, unset_below=0, minimum=1)
-    w_h: Array = matrix(
+    cell_dim: int = fields.integer(minimum=1)
+    recurrent_dim: int = fields.integer(
+        default=lambda self: self.cell_dim, unset_below=0, minimum=1
+    )
+    w_h: fields.Array = fields.matrix(
         parameter=True,
         token="<w_h>",
         shape=("cell_dim", "recurrent_dim"),
         info="w_h",
-        show=root_mean_square,
+        show=info.root_mean_square,
     )
-    value_avg: Array = vector(default=_zeros, shape=("cell_dim",))
-    deriv_avg: Array = vector(default=_zeros, shape=("cell_dim",))
-    self_repair_total: float = double(default=0.0, config=None)
-    count: float = double(default=0.0, config=None)
-    self_repair_threshold: float = real(default=0.2, minimum=0.0)
-    self_repair_scale: float = real(default=1.0e-05, minimum=0.0)
+    value_avg: fields.Array = fields.vector(default=_zeros, shape=("cell_dim",))
+    deriv_avg: fields.Array = fields.vector(default=_zeros, shape=("cell_dim",))
+    self_repair_total: float = fields.double(default=0.0, config=None)
+    count: float = fields.double(default=0.0, config=None)
+    self_repair_threshold: float = fields.real(default=0.2, minimum=0.0)
+    self_repair_scale: float = fields.real(default=1.0e-05, minimum=0.0)
     alpha: float = natural_gradient.alpha()
     rank_in: int = natural_gradient.rank_in(token="<RankInOut>", default=20, unset_below=None)
     rank_out: int = natural_gradient.rank_out(token="", default=80, unset_below=None)
@@ -240,11 +225,11 @@ class GruNonlinearityComponent(UpdatableComponent):
         recurrent_dim = config.integer("recurrent-dim", -1)
         shape = (cell_dim, recurrent_dim if recurrent_dim >= 0 else cell_dim)
         stddev = config.real("param-stddev", 1.0 / math.sqrt(cell_dim), minimum=0.0)
-        return {"w_h": normal(rng, shape, stddev)}
+        return {"w_h": initial.normal(rng, shape, stddev)}
 
 
 @component
-class OutputGruNonlinearityComponent(UpdatableComponent):
+class OutputGruNonlinearityComponent(base.UpdatableComponent):
     """The cell of a GRU with an output gate and no reset gate: (z, hpart, c_prev) to (h, c).
 
         h = tanh(hpart + w_h c_prev)
@@ -266,7 +251,7 @@ class OutputGruNonlinearityComponent(UpdatableComponent):
 
     PROPERTIES = GRU_PROPERTIES
     INFO = (
-        *UpdatableComponent.COMMON_INFO,
+        *base.UpdatableComponent.COMMON_INFO,
         "cell_dim",
         "w_h",
         "self_repair_threshold",
@@ -277,18 +262,18 @@ class OutputGruNonlinearityComponent(UpdatableComponent):
         "update_period",
     )
 
-    cell_dim: int = integer(minimum=1)
-    w_h: Array = vector(
-        parameter=True, token="<w_h>", shape=("cell_dim",), info="w_h", show=root_mean_square
+    cell_dim: int = fields.integer(minimum=1)
+    w_h: fields.Array = fields.vector(
+        parameter=True, token="<w_h>", shape=("cell_dim",), info="w_h", show=info.root_mean_square
     )
-    value_avg: Array = vector(default=_zeros, shape=("cell_dim",))
-    deriv_avg: Array = vector(default=_zeros, shape=("cell_dim",))
-    self_repair_total: float = double(default=0.0, config=None)
-    count: float = double(default=0.0, config=None)
-    self_repair_threshold: float = real(default=0.2, minimum=0.0)
-    self_repair_scale: float = real(default=1.0e-05, minimum=0.0)
+    value_avg: fields.Array = fields.vector(default=_zeros, shape=("cell_dim",))
+    deriv_avg: fields.Array = fields.vector(default=_zeros, shape=("cell_dim",))
+    self_repair_total: float = fields.double(default=0.0, config=None)
+    count: float = fields.double(default=0.0, config=None)
+    self_repair_threshold: float = fields.real(default=0.2, minimum=0.0)
+    self_repair_scale: float = fields.real(default=1.0e-05, minimum=0.0)
     alpha: float = natural_gradient.alpha()
-    rank: int = integer(default=8, minimum=1)
+    rank: int = fields.integer(default=8, minimum=1)
     update_period: int = natural_gradient.update_period(default=10)
 
     @property
@@ -307,4 +292,4 @@ class OutputGruNonlinearityComponent(UpdatableComponent):
         cell_dim = config.integer("cell-dim", minimum=1)
         mean = config.real("param-mean", 0.0)
         stddev = config.real("param-stddev", 1.0, minimum=0.0)
-        return {"w_h": normal(rng, cell_dim, stddev, mean)}
+        return {"w_h": initial.normal(rng, cell_dim, stddev, mean)}

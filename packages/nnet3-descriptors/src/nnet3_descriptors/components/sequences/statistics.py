@@ -8,34 +8,17 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_descriptors.components.declaration.base import (
-    Component,
-    PrecomputedIndexes,
-    component_family,
-)
-from nnet3_descriptors.components.declaration.fields import boolean, integer, real
+from nnet3_descriptors.components.declaration import base, fields
 from nnet3_descriptors.components.declaration.properties import AnyWithin, ClosedForm
 from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
 from nnet3_descriptors.components.declaration.registry import component
-from nnet3_descriptors.components.index_rules.windows import (
-    NO_RANGES,
-    NO_ROWS,
-    RowArray,
-    no_such_range,
-    no_such_row,
-    precomputed,
-    row_array,
-    sequence_order,
-    time_ranges,
-    times,
-    wrong_count,
-)
+from nnet3_descriptors.components.index_rules import windows
 from nnet3_descriptors.indexes import IndexArray, T, rows_around
 from nnet3_descriptors.limits import check_limit
 
 
-@precomputed
-class StatisticsExtractionPrecomputedIndexes(PrecomputedIndexes):
+@windows.precomputed
+class StatisticsExtractionPrecomputedIndexes(base.PrecomputedIndexes):
     """Which rows of the input are summed.
 
     Attributes:
@@ -44,27 +27,27 @@ class StatisticsExtractionPrecomputedIndexes(PrecomputedIndexes):
             there is no backward computation.
     """
 
-    forward_indexes: RowArray = row_array(2)
-    backward_indexes: RowArray = row_array()
+    forward_indexes: windows.RowArray = windows.row_array(2)
+    backward_indexes: windows.RowArray = windows.row_array()
 
     @property
-    def counts(self) -> RowArray:
+    def counts(self) -> windows.RowArray:
         """Number of rows in each sum, (rows out,)."""
-        counts: RowArray = self.forward_indexes[:, 1] - self.forward_indexes[:, 0]
+        counts: windows.RowArray = self.forward_indexes[:, 1] - self.forward_indexes[:, 0]
         return counts
 
     def misfit(self, component: Any, rows_in: int, rows_out: int, *, backward: bool) -> str | None:
         """Returns a message if the number of rows of a side, or a row, does not fit."""
         misfit = _misfit_of_sums(self.forward_indexes, rows_in, rows_out)
         if misfit is None and backward:
-            misfit = wrong_count("input rows", len(self.backward_indexes), rows_in) or no_such_row(
-                "output row", self.backward_indexes, rows_out
-            )
+            misfit = windows.wrong_count(
+                "input rows", len(self.backward_indexes), rows_in
+            ) or windows.no_such_row("output row", self.backward_indexes, rows_out)
         return misfit
 
 
-@precomputed
-class StatisticsPoolingPrecomputedIndexes(PrecomputedIndexes):
+@windows.precomputed
+class StatisticsPoolingPrecomputedIndexes(base.PrecomputedIndexes):
     """Which rows of the input are summed.
 
     Attributes:
@@ -73,27 +56,27 @@ class StatisticsPoolingPrecomputedIndexes(PrecomputedIndexes):
             the one after the last; empty if there is no backward computation.
     """
 
-    forward_indexes: RowArray = row_array(2)
-    backward_indexes: RowArray = row_array(2)
+    forward_indexes: windows.RowArray = windows.row_array(2)
+    backward_indexes: windows.RowArray = windows.row_array(2)
 
     def misfit(self, component: Any, rows_in: int, rows_out: int, *, backward: bool) -> str | None:
         """Returns a message if the number of rows of a side, or a range of rows, does not fit."""
         misfit = _misfit_of_sums(self.forward_indexes, rows_in, rows_out)
         if misfit is None and backward:
-            misfit = wrong_count(
+            misfit = windows.wrong_count(
                 "input rows", len(self.backward_indexes), rows_in
-            ) or no_such_range("output rows", self.backward_indexes, rows_out)
+            ) or windows.no_such_range("output rows", self.backward_indexes, rows_out)
         return misfit
 
 
-def _misfit_of_sums(ranges: RowArray, rows_in: int, rows_out: int) -> str | None:
-    return wrong_count("output rows", len(ranges), rows_out) or no_such_range(
+def _misfit_of_sums(ranges: windows.RowArray, rows_in: int, rows_out: int) -> str | None:
+    return windows.wrong_count("output rows", len(ranges), rows_out) or windows.no_such_range(
         "input rows", ranges, rows_in
     )
 
 
-@component_family
-class StatisticsFamily(Component):
+@base.component_family
+class StatisticsFamily(base.Component):
     """Sums over the existing times of one sequence."""
 
     INFO = ("input_dim", "output_dim")
@@ -115,8 +98,8 @@ class StatisticsFamily(Component):
     ) -> tuple[IndexArray, IndexArray]:
         """Returns both in the order of n, then x, then t, so that each sum is over a range."""
         return (
-            input_indexes[sequence_order(input_indexes)],
-            output_indexes[sequence_order(output_indexes)],
+            input_indexes[windows.sequence_order(input_indexes)],
+            output_indexes[windows.sequence_order(output_indexes)],
         )
 
     def reorder_repeated_indexes(
@@ -132,10 +115,10 @@ class StatisticsFamily(Component):
         output_indexes: IndexArray,
         need_backprop: bool,
         num_sequences: int,
-    ) -> PrecomputedIndexes:
+    ) -> base.PrecomputedIndexes:
         """Returns the same for a minibatch of equal sequences, from the rows of the first."""
         first: Any = self.precompute_indexes(input_indexes, output_indexes, need_backprop)
-        repeated: PrecomputedIndexes = attrs.evolve(
+        repeated: base.PrecomputedIndexes = attrs.evolve(
             first,
             forward_indexes=_repeated(first.forward_indexes, num_sequences, len(input_indexes)),
             backward_indexes=_repeated(first.backward_indexes, num_sequences, len(output_indexes)),
@@ -143,10 +126,10 @@ class StatisticsFamily(Component):
         return repeated
 
 
-def _repeated(rows: RowArray, num_sequences: int, distance: int) -> RowArray:
+def _repeated(rows: windows.RowArray, num_sequences: int, distance: int) -> windows.RowArray:
     """Returns row numbers of the first sequence, then those of each other, `distance` further."""
     shift = np.arange(num_sequences, dtype=np.int32) * np.int32(distance)
-    repeated: RowArray = rows + shift.reshape(-1, *([1] * rows.ndim))
+    repeated: windows.RowArray = rows + shift.reshape(-1, *([1] * rows.ndim))
     return repeated.reshape(-1, *rows.shape[1:])
 
 
@@ -167,10 +150,10 @@ class StatisticsExtractionComponent(StatisticsFamily):
 
     INDEXES = StatisticsExtractionPrecomputedIndexes
 
-    input_dim: int = integer(minimum=1)
-    input_period: int = integer(default=1, minimum=1)
-    output_period: int = integer(default=1, minimum=1)
-    include_variance: bool = boolean(default=True, token="<IncludeVarinance>")
+    input_dim: int = fields.integer(minimum=1)
+    input_period: int = fields.integer(default=1, minimum=1)
+    output_period: int = fields.integer(default=1, minimum=1)
+    include_variance: bool = fields.boolean(default=True, token="<IncludeVarinance>")
 
     def check(self) -> None:
         """Raises NetworkError if the periods do not fit each other."""
@@ -198,7 +181,7 @@ class StatisticsExtractionComponent(StatisticsFamily):
         return self.output_period
 
     def _period_starts(self, output_indexes: IndexArray) -> NDArray[np.int64]:
-        return times(output_indexes) // self.output_period * self.output_period
+        return windows.times(output_indexes) // self.output_period * self.output_period
 
     def input_dependencies(
         self, output_indexes: IndexArray
@@ -227,7 +210,9 @@ class StatisticsExtractionComponent(StatisticsFamily):
             NetworkError: two rows of the output lie in the same period.
         """
         begin = self._period_starts(output_indexes)
-        ranges = time_ranges(input_indexes, output_indexes, begin, begin + self.output_period)
+        ranges = windows.time_ranges(
+            input_indexes, output_indexes, begin, begin + self.output_period
+        )
         self.require(
             (ranges[1:, 0] >= ranges[:-1, 1]).all(),
             "the times of the output must lie in different periods; "
@@ -236,7 +221,9 @@ class StatisticsExtractionComponent(StatisticsFamily):
         rows = np.arange(len(ranges), dtype=np.int32)
         return StatisticsExtractionPrecomputedIndexes(
             forward_indexes=ranges,
-            backward_indexes=np.repeat(rows, np.diff(ranges)[:, 0]) if need_backprop else NO_ROWS,
+            backward_indexes=np.repeat(rows, np.diff(ranges)[:, 0])
+            if need_backprop
+            else windows.NO_ROWS,
         )
 
 
@@ -261,13 +248,13 @@ class StatisticsPoolingComponent(StatisticsFamily):
     INDEXES = StatisticsPoolingPrecomputedIndexes
     BACKPROP_NEEDS_EXACT_VALUES = True  # a variance of 0 is raised to the floor
 
-    input_dim: int = integer(minimum=1)
-    input_period: int = integer(default=1, minimum=1)
-    left_context: int = integer(minimum=0)
-    right_context: int = integer(minimum=0)
-    num_log_count_features: int = integer(default=0, minimum=0)
-    output_stddevs: bool = boolean(default=False)
-    variance_floor: float = real(default=1.0e-10)
+    input_dim: int = fields.integer(minimum=1)
+    input_period: int = fields.integer(default=1, minimum=1)
+    left_context: int = fields.integer(minimum=0)
+    right_context: int = fields.integer(minimum=0)
+    num_log_count_features: int = fields.integer(default=0, minimum=0)
+    output_stddevs: bool = fields.boolean(default=False)
+    variance_floor: float = fields.real(default=1.0e-10)
 
     def check(self) -> None:
         """Raises NetworkError if a value makes no sense."""
@@ -327,7 +314,7 @@ class StatisticsPoolingComponent(StatisticsFamily):
         on_grid = output_indexes[:, T] % self.input_period == 0
         reader = f"{self.type} with a window from {-self.left_context} to {self.right_context}"
         rows = output_indexes[on_grid]
-        splits, needed = rows_around(rows, times(rows), offsets, reader)
+        splits, needed = rows_around(rows, windows.times(rows), offsets, reader)
         return splits[np.concatenate([[0], np.cumsum(on_grid)])], needed
 
     def closed_form(self) -> ClosedForm:
@@ -339,15 +326,15 @@ class StatisticsPoolingComponent(StatisticsFamily):
         self, input_indexes: IndexArray, output_indexes: IndexArray, need_backprop: bool
     ) -> StatisticsPoolingPrecomputedIndexes:
         """Returns the ranges of input rows that are summed, and of output rows that they reach."""
-        time_out, time_in = times(output_indexes), times(input_indexes)
+        time_out, time_in = windows.times(output_indexes), windows.times(input_indexes)
         left, right = self.left_context, self.right_context
         return StatisticsPoolingPrecomputedIndexes(
-            forward_indexes=time_ranges(
+            forward_indexes=windows.time_ranges(
                 input_indexes, output_indexes, time_out - left, time_out + right + 1
             ),
-            backward_indexes=time_ranges(
+            backward_indexes=windows.time_ranges(
                 output_indexes, input_indexes, time_in - right, time_in + left + 1
             )
             if need_backprop
-            else NO_RANGES,
+            else windows.NO_RANGES,
         )

@@ -22,17 +22,7 @@ from typing import IO, Final
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors.files import (
-    BinaryReader,
-    Reader,
-    TextWriter,
-    Writer,
-    parse_integer,
-    parse_real,
-    read_file,
-    stream_name,
-    write_atomically,
-)
+from nnet3_descriptors import files
 
 from nnet3_training.chain.fsts.fst import Fst
 from nnet3_training.egs.files import check_readable
@@ -69,10 +59,10 @@ def read_fst(path: str | os.PathLike[str] | IO[bytes]) -> Fst:
         ModelFileError: it is no such FST; the error says where.
     """
     if isinstance(path, str | os.PathLike):
-        reader = BinaryReader(memoryview(read_file(path)), os.fspath(path))
+        reader = files.BinaryReader(memoryview(files.read_file(path)), os.fspath(path))
     else:
         check_readable(path)
-        reader = BinaryReader(memoryview(path.read()), stream_name(path))
+        reader = files.BinaryReader(memoryview(path.read()), files.stream_name(path))
     fst = read_binary_fst(reader)
     if reader.remaining:
         reader.fail(
@@ -94,7 +84,7 @@ def write_fst(fst: Fst, path: str | os.PathLike[str] | IO[bytes]) -> None:
         FileError: the file cannot be written.
     """
     if isinstance(path, str | os.PathLike):
-        write_atomically(path, [vector_bytes(fst)])
+        files.write_atomically(path, [vector_bytes(fst)])
     else:
         path.write(vector_bytes(fst))
 
@@ -121,7 +111,7 @@ class Header:
     arcs: int
 
 
-def read_binary_fst(reader: BinaryReader) -> Fst:
+def read_binary_fst(reader: files.BinaryReader) -> Fst:
     """Reads a vector FST or compact acceptor at any place of a file.
 
     Raises:
@@ -137,7 +127,7 @@ def read_binary_fst(reader: BinaryReader) -> Fst:
         reader.fail(str(error), at=begin)
 
 
-def read_table_fst(reader: Reader) -> Fst:
+def read_table_fst(reader: files.Reader) -> Fst:
     """Reads an FST of a table, binary or text.
 
     Raises:
@@ -151,7 +141,7 @@ def read_table_fst(reader: Reader) -> Fst:
     return fst
 
 
-def binary_reader(reader: Reader) -> BinaryReader | None:
+def binary_reader(reader: files.Reader) -> files.BinaryReader | None:
     """A reader of the binary FST that begins where a reader of a table stands; None for text.
 
     Kaldi does not mark FSTs in tables as binary; their first bytes tell.
@@ -159,10 +149,10 @@ def binary_reader(reader: Reader) -> BinaryReader | None:
     if not reader.next_is(MAGIC, b" " + MAGIC):
         return None
     reader.skip_blanks()
-    return BinaryReader(reader.data, reader.path, reader.position, reader.offset_of(0))
+    return files.BinaryReader(reader.data, reader.path, reader.position, reader.offset_of(0))
 
 
-def _take(reader: BinaryReader, size: int, what: str) -> memoryview:
+def _take(reader: files.BinaryReader, size: int, what: str) -> memoryview:
     """The next bytes; an error says what was expected there."""
     if size > reader.remaining:
         reader.fail(
@@ -175,7 +165,7 @@ def _take(reader: BinaryReader, size: int, what: str) -> memoryview:
     return reader.data[start : start + size]
 
 
-def read_header(reader: BinaryReader, kinds: Sequence[str], arcs: Sequence[str]) -> Header:
+def read_header(reader: files.BinaryReader, kinds: Sequence[str], arcs: Sequence[str]) -> Header:
     """Reads the header of an FST.
 
     Args:
@@ -211,7 +201,7 @@ def read_header(reader: BinaryReader, kinds: Sequence[str], arcs: Sequence[str])
     return Header(kind, arc, begin, states, num_arcs)
 
 
-def _read_type(reader: BinaryReader, of: str, known: Sequence[str]) -> str:
+def _read_type(reader: files.BinaryReader, of: str, known: Sequence[str]) -> str:
     start = reader.position
     name = _read_name(reader)
     if name not in known:
@@ -220,7 +210,7 @@ def _read_type(reader: BinaryReader, of: str, known: Sequence[str]) -> str:
     return name
 
 
-def _read_name(reader: BinaryReader) -> str:
+def _read_name(reader: files.BinaryReader) -> str:
     start = reader.position
     (size,) = _INT32.unpack(_take(reader, _INT32.size, "the length of a name"))
     if not 0 < size <= _LONGEST_NAME:
@@ -229,7 +219,7 @@ def _read_name(reader: BinaryReader) -> str:
     return bytes(_take(reader, size, "a name")).decode("latin-1")
 
 
-def _read_vector(reader: BinaryReader, header: Header) -> Fst:
+def _read_vector(reader: files.BinaryReader, header: Header) -> Fst:
     finals, sizes, pieces = [], [], []
     for _ in range(header.states):
         start = reader.position
@@ -256,7 +246,7 @@ def _read_vector(reader: BinaryReader, header: Header) -> Fst:
     )
 
 
-def _read_compact(reader: BinaryReader, header: Header) -> Fst:
+def _read_compact(reader: files.BinaryReader, header: Header) -> Fst:
     start = reader.position
     size = (header.states + 1) * _INT32.size
     positions = np.frombuffer(_take(reader, size, "positions"), dtype="<u4").astype(np.int64)
@@ -343,7 +333,7 @@ def fst_bytes(fst: Fst, *, binary: bool = True) -> bytes:
     """The FST as it stands in a table, behind its key."""
     if binary:
         return vector_bytes(fst)
-    writer = TextWriter()
+    writer = files.TextWriter()
     write_text_fst(writer, fst)
     return writer.data
 
@@ -414,7 +404,7 @@ def _rises(sources: npt.NDArray[np.int64], labels: npt.NDArray[np.int32]) -> boo
 # ---- text ----
 
 
-def read_text_fst(reader: Reader) -> Fst:
+def read_text_fst(reader: files.Reader) -> Fst:
     """Reads the text form up to the empty line behind it.
 
     Raises:
@@ -429,12 +419,12 @@ def read_text_fst(reader: Reader) -> Fst:
         reader.fail("a text FST starts on a line of its own", at=begin, found=repr(first[:24]))
     for at, words in text_lines(reader):
         try:
-            state = parse_integer(words[0])
+            state = files.parse_integer(words[0])
             if len(words) in (1, 2):
-                finals[state] = parse_real(words[1]) if len(words) == 2 else 0.0
+                finals[state] = files.parse_real(words[1]) if len(words) == 2 else 0.0
             elif len(words) in (4, 5):
-                destination, label, output = (parse_integer(word) for word in words[1:4])
-                cost = parse_real(words[4]) if len(words) == 5 else 0.0
+                destination, label, output = (files.parse_integer(word) for word in words[1:4])
+                cost = files.parse_real(words[4]) if len(words) == 5 else 0.0
                 arcs.append((state, destination, label, output, cost))
             else:
                 raise ValueError
@@ -469,7 +459,7 @@ def read_text_fst(reader: Reader) -> Fst:
         reader.fail(str(error), at=begin)
 
 
-def text_lines(reader: Reader) -> Iterator[tuple[int, list[str]]]:
+def text_lines(reader: files.Reader) -> Iterator[tuple[int, list[str]]]:
     """The offsets of lines and the words of each, up to an empty line."""
     while True:
         at = reader.position
@@ -479,7 +469,7 @@ def text_lines(reader: Reader) -> Iterator[tuple[int, list[str]]]:
         yield at, words
 
 
-def write_text_fst(writer: Writer, fst: Fst) -> None:
+def write_text_fst(writer: files.Writer, fst: Fst) -> None:
     """Writes the text form."""
     writer.raw(b"\n")
     order = list(range(fst.num_states))

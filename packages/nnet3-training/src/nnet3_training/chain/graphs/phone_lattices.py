@@ -18,8 +18,7 @@ from typing import Final
 import attrs
 from nnet3_descriptors.files import BinaryReader, Reader, parse_integer, parse_real
 
-from nnet3_training.chain.fsts.files import VECTOR, binary_reader, read_header, text_lines
-from nnet3_training.chain.fsts.fst import EPSILON, Arc, Graph
+from nnet3_training.chain.fsts import files, fst
 from nnet3_training.errors import ExampleError
 
 _COSTS: Final = {
@@ -42,7 +41,7 @@ class PhoneLattice:
         final_lengths: For each state, the number of input frames after it if a path ends there.
     """
 
-    graph: Graph
+    graph: fst.Graph
     lengths: list[list[int]]
     final_lengths: list[int]
 
@@ -60,7 +59,7 @@ class PhoneLattice:
         ends: dict[int, int] = {}
         for state, arcs in enumerate(graph.arcs):
             for arc, frames in zip(arcs, self.lengths[state], strict=True):
-                if arc.label == EPSILON:
+                if arc.label == fst.EPSILON:
                     raise ExampleError(f"the lattice has an arc without a phone, at state {state}")
                 if arc.destination <= state:
                     raise ExampleError(
@@ -89,7 +88,7 @@ class PhoneLattice:
                 )
         return [*times, num_frames]
 
-    def with_scaled_costs(self, scale: float) -> Graph:
+    def with_scaled_costs(self, scale: float) -> fst.Graph:
         """The phones with costs multiplied by a number and pushed to the start.
 
         After pushing, the cheapest way from each state to an end costs 0, so the cost of a path is
@@ -103,7 +102,7 @@ class PhoneLattice:
             (each * scale if scale else 0.0) if math.isfinite(each) else each
             for each in self.graph.finals
         ]
-        graph = Graph(arcs, finals).trimmed()  # keeps the order, so arcs lead forwards
+        graph = fst.Graph(arcs, finals).trimmed()  # keeps the order, so arcs lead forwards
         if scale == 0.0:
             return graph
         left = [math.inf] * graph.num_states
@@ -111,7 +110,7 @@ class PhoneLattice:
             ways = [arc.cost + left[arc.destination] for arc in graph.arcs[state]]
             left[state] = min(ways, default=math.inf)
             left[state] = min(left[state], graph.finals[state])
-        return Graph(
+        return fst.Graph(
             [
                 [
                     arc._replace(cost=arc.cost + left[arc.destination] - left[state])
@@ -133,8 +132,8 @@ def read_phone_lattice(reader: Reader) -> PhoneLattice:
         ModelFileError: the file holds no lattice there; the error says where.
     """
     begin = reader.position
-    lattice = PhoneLattice(graph=Graph(), lengths=[], final_lengths=[])
-    binary = binary_reader(reader)
+    lattice = PhoneLattice(graph=fst.Graph(), lengths=[], final_lengths=[])
+    binary = files.binary_reader(reader)
     if binary is None:
         start = _read_text(reader, lattice)
     else:
@@ -152,7 +151,7 @@ def _add_states(lattice: PhoneLattice, count: int) -> None:
         lattice.final_lengths.append(0)
 
 
-def _add_arc(lattice: PhoneLattice, state: int, arc: Arc, frames: int) -> None:
+def _add_arc(lattice: PhoneLattice, state: int, arc: fst.Arc, frames: int) -> None:
     lattice.graph.arcs[state].append(arc)
     lattice.lengths[state].append(frames)
 
@@ -161,7 +160,7 @@ def _add_arc(lattice: PhoneLattice, state: int, arc: Arc, frames: int) -> None:
 
 
 def _read_binary(reader: BinaryReader, lattice: PhoneLattice) -> int:
-    header = read_header(reader, (VECTOR,), tuple(_COSTS))
+    header = files.read_header(reader, (files.VECTOR,), tuple(_COSTS))
     costs = _COSTS[header.arc]
 
     def weight() -> tuple[float, int]:
@@ -202,7 +201,7 @@ def _read_binary(reader: BinaryReader, lattice: PhoneLattice) -> int:
                     expected=f"a phone, a cost, and a state of {header.states}",
                     found=f"phone {label}, cost {cost:g}, state {destination}",
                 )
-            _add_arc(lattice, state, Arc(label, cost, destination), length)
+            _add_arc(lattice, state, fst.Arc(label, cost, destination), length)
     return header.start
 
 
@@ -230,9 +229,9 @@ def _read_text(reader: Reader, lattice: PhoneLattice) -> int:
     if first.strip():
         reader.fail("a text lattice starts on a line of its own", at=begin, found=repr(first[:24]))
     start = -1
-    arcs: list[tuple[int, Arc, int]] = []
+    arcs: list[tuple[int, fst.Arc, int]] = []
     finals: list[tuple[int, float, int]] = []
-    for at, words in text_lines(reader):
+    for at, words in files.text_lines(reader):
         try:
             state = parse_integer(words[0])
             if len(words) <= 2:
@@ -242,7 +241,7 @@ def _read_text(reader: Reader, lattice: PhoneLattice) -> int:
                 cost, length = _text_weight(words[3] if len(words) == 4 else _ONE)
                 if phone < 0 or math.isinf(cost):
                     raise ValueError
-                arcs.append((state, Arc(phone, cost, destination), length))
+                arcs.append((state, fst.Arc(phone, cost, destination), length))
             else:
                 raise ValueError
         except ValueError:

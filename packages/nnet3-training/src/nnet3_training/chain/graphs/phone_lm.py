@@ -15,9 +15,8 @@ from collections.abc import Iterable, Sequence
 import attrs
 import numpy as np
 
-from nnet3_training import fields
+from nnet3_training import errors, fields
 from nnet3_training.chain.fsts.fst import Arc, Fst, Graph
-from nnet3_training.errors import ExampleError
 
 _BOUNDARY = 0
 """The phone before the first one, which also ends a sequence."""
@@ -44,13 +43,13 @@ class PhoneLmOptions:
         ExampleError: the orders contradict each other.
     """
 
-    ngram_order: int = fields.integer(ExampleError, 4, least=2)
-    num_extra_lm_states: int = fields.integer(ExampleError, 1000, least=0)
-    no_prune_ngram_order: int = fields.integer(ExampleError, 3, least=1)
+    ngram_order: int = fields.integer(errors.ExampleError, 4, least=2)
+    num_extra_lm_states: int = fields.integer(errors.ExampleError, 1000, least=0)
+    no_prune_ngram_order: int = fields.integer(errors.ExampleError, 3, least=1)
 
     def __attrs_post_init__(self) -> None:
         if self.no_prune_ngram_order > self.ngram_order:
-            raise ExampleError(
+            raise errors.ExampleError(
                 f"no_prune_ngram_order must be 1 to {self.ngram_order}, the order (got "
                 f"{self.no_prune_ngram_order})"
             )
@@ -91,7 +90,7 @@ def estimate_phone_lm(
     for sequence in sequences:
         estimator.count(sequence)
     if not estimator.states:
-        raise ExampleError("there are no phone sequences to estimate a language model from")
+        raise errors.ExampleError("there are no phone sequences to estimate a language model from")
     before = estimator.num_active
     estimator.drop()
     graph, start, counted, log_prob = estimator.graph()
@@ -153,7 +152,7 @@ class _Estimator:
         history: History = (_BOUNDARY,)
         for phone in sequence:
             if phone < 1:
-                raise ExampleError(f"phones of a sequence must be at least 1 (got {phone})")
+                raise errors.ExampleError(f"phones of a sequence must be at least 1 (got {phone})")
             self._increment(history, phone)
             history = (*history, phone)[-(self._options.ngram_order - 1) :]
         self._increment(history, _BOUNDARY)

@@ -15,9 +15,8 @@ import attrs
 import numpy as np
 from nnet3_speech.hmm import Transitions
 
+from nnet3_training.chain.fsts import machines, minimization
 from nnet3_training.chain.fsts.fst import EPSILON, Fst, Graph, breadth_first
-from nnet3_training.chain.fsts.machines import Machine
-from nnet3_training.chain.fsts.minimization import without_local_epsilons
 from nnet3_training.chain.graphs.transition_graph import with_pdfs, with_self_loops
 from nnet3_training.chain.supervision import ChainSupervision, state_times
 from nnet3_training.egs.chunks import Random
@@ -49,7 +48,7 @@ class Normalization:
         with np.errstate(invalid="ignore"):
             finals = np.where(np.isfinite(fst.final_costs), fst.final_costs * scale, np.inf)
         scaled = attrs.evolve(fst, costs=fst.costs * scale, final_costs=finals)
-        self._machine = Machine.of(scaled).sorted()
+        self._machine = machines.Machine.of(scaled).sorted()
 
     def composed(self, fst: Fst) -> Fst:
         """The paths of an acceptor that are in the normalization FST, with the costs of both.
@@ -60,7 +59,7 @@ class Normalization:
         Returns:
             Such an acceptor; without states if there is no such path.
         """
-        return Machine.of(fst).composed(self._machine).fst()
+        return machines.Machine.of(fst).composed(self._machine).fst()
 
     def added(self, supervision: ChainSupervision) -> ChainSupervision | None:
         """The supervision with the costs that its paths have in the normalization FST.
@@ -83,7 +82,7 @@ class Normalization:
                 f"{supervision.num_sequences}: too late"
             )
         [fst] = supervision.fsts
-        machine = Machine.of(fst).without_epsilons()
+        machine = machines.Machine.of(fst).without_epsilons()
         if supervision.fst is None:
             looped = machine.composed(self._machine)
             if not looped.num_states:
@@ -97,7 +96,7 @@ class Normalization:
         return attrs.evolve(supervision, fst=breadth_first(machine.fst()))
 
 
-def _made_small(machine: Machine) -> bool:
+def _made_small(machine: machines.Machine) -> bool:
     """Makes a machine deterministic and minimal; returns False if it is too large for that."""
     if machine.num_states >= _MAX_STATES:
         return False
@@ -224,8 +223,8 @@ def numerator_fst(graph: Fst, transitions: Transitions) -> Fst:
             f"the training graph reads the label {largest}; expected at most "
             f"{transitions.num_ids}, the number of transition-ids"
         )
-    joined = without_local_epsilons(Graph.of(graph)).fst()
-    fst = Machine.of(joined).without_epsilons().fst()
+    joined = minimization.without_local_epsilons(Graph.of(graph)).fst()
+    fst = machines.Machine.of(joined).without_epsilons().fst()
     if bool((fst.labels == EPSILON).any()):
         word = int(fst.output_labels[fst.labels == EPSILON][0])
         raise ExampleError(
@@ -278,7 +277,7 @@ def unconstrained(
             f"{supervision.label_dim} labels"
         )
     _check_costs(supervision.fst)
-    timed = breadth_first(Machine.of(supervision.fst).without_epsilons().fst())
+    timed = breadth_first(machines.Machine.of(supervision.fst).without_epsilons().fst())
     if not timed.num_states:
         return None
     if state_times(timed)[-1] != supervision.frames_per_sequence:
@@ -327,7 +326,7 @@ def _small(graph: Graph) -> Fst | None:
 
     Determinization ends in spite of loops, because these cost nothing.
     """
-    machine = Machine.of(graph.fst()).determinized_star(_MAX_STATES).minimized()
+    machine = machines.Machine.of(graph.fst()).determinized_star(_MAX_STATES).minimized()
     return machine.fst() if machine.num_states else None
 
 

@@ -21,9 +21,8 @@ from nnet3_speech import HmmError
 from nnet3_speech.hmm import ContextDependency, Transitions, topology_of
 
 from nnet3_training.chain.denominator import DenominatorGraph
+from nnet3_training.chain.fsts import machines, minimization
 from nnet3_training.chain.fsts.fst import EPSILON, Arc, Fst, Graph, renumbered
-from nnet3_training.chain.fsts.machines import Machine
-from nnet3_training.chain.fsts.minimization import joined, pushed, without_local_epsilons
 from nnet3_training.errors import ExampleError
 
 _NONE = 0
@@ -187,7 +186,7 @@ class _Hmms:
                 else:
                     label, cost = EPSILON, _cost(phone, probability)
                 graph.arcs[number].append(Arc(label, cost, destination))
-        return without_local_epsilons(graph)
+        return minimization.without_local_epsilons(graph)
 
 
 def _cost(phone: int, probability: float) -> float:
@@ -353,24 +352,24 @@ def make_denominator_fst(phone_lm: Fst, tree: ContextDependency, transitions: Tr
     graph = transition_graph(phones, tree, transitions, probabilities=True)
     graph = with_pdfs(graph, transitions)
     _log("transition-id FST is", graph.num_states, graph.num_arcs)
-    graph = without_local_epsilons(graph)
+    graph = minimization.without_local_epsilons(graph)
     if not graph.num_states:
         raise ExampleError("the phone language model has no path")
-    fst = Machine.of(graph.fst()).without_epsilons().fst()
+    fst = machines.Machine.of(graph.fst()).without_epsilons().fst()
     _log("transition-id FST after removing epsilons is", fst.num_states, fst.num_arcs)
     for number in range(1, _PASSES + 1):
-        fst = _reversed(joined(pushed(_reversed(fst), _PUSHED), _ROUNDED))
+        fst = _reversed(minimization.joined(minimization.pushed(_reversed(fst), _PUSHED), _ROUNDED))
         what = "transition-id FST after reversed minimization is"
         _log(what, fst.num_states, fst.num_arcs, f" (pass {number})")
-        fst = joined(pushed(fst, _PUSHED), _ROUNDED)
+        fst = minimization.joined(minimization.pushed(fst, _PUSHED), _ROUNDED)
         what = "transition-id FST after regular minimization is"
         _log(what, fst.num_states, fst.num_arcs, f" (pass {number})")
-    fst = Machine.of(fst).without_epsilons().fst()
+    fst = machines.Machine.of(fst).without_epsilons().fst()
     _log(
         "transition-id FST after removing any epsilons introduced by reversal is",
         *(fst.num_states, fst.num_arcs),
     )
-    return _busiest_first(pushed(fst, _PUSHED))
+    return _busiest_first(minimization.pushed(fst, _PUSHED))
 
 
 def _log(what: str, states: int, arcs: int, when: str = "") -> None:
@@ -378,7 +377,7 @@ def _log(what: str, states: int, arcs: int, when: str = "") -> None:
 
 
 def _reversed(fst: Fst) -> Fst:
-    return Machine.of(fst).reversed().fst()
+    return machines.Machine.of(fst).reversed().fst()
 
 
 def _busiest_first(fst: Fst) -> Fst:
@@ -416,4 +415,4 @@ def make_normalization_fst(den_fst: Fst, num_pdfs: int) -> Fst:
         costs=np.concatenate([den_fst.costs, -np.log(initial)]),
         destinations=np.concatenate([den_fst.destinations, np.arange(den_fst.num_states)]),
     )
-    return Machine.of(graph).without_epsilons().sorted().fst()
+    return machines.Machine.of(graph).without_epsilons().sorted().fst()
