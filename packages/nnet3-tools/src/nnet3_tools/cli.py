@@ -197,9 +197,42 @@ def _argument(name: str, shown: str) -> Parameter:
     return click.argument(name, metavar=shown)
 
 
-def boolean_option(name: str, default: bool = False, **attributes: Any) -> Parameter:
+def option(
+    names: str,
+    default: Any,
+    text: str,
+    metavar: str | None = None,
+    *,
+    least: float | None = None,
+    shown: bool = False,
+    **attributes: Any,
+) -> Parameter:
+    """An option `--name=value`, of the type of its default; text, if that is None.
+
+    Args:
+        names: "--name", or "--name parameter" where the function calls it otherwise.
+        default: The value if it is not given.
+        text: What `--help` says of it.
+        metavar: The name of the value in `--help`.
+        least: The least value.
+        shown: `--help` gives the default.
+        attributes: Other arguments of click.option.
+    """
+    if default is not None:
+        attributes["default"] = default
+    if least is not None:
+        in_range = click.IntRange if isinstance(default, int) else click.FloatRange
+        attributes["type"] = in_range(min=least)
+    if shown:
+        attributes["show_default"] = True
+    return click.option(*names.split(), help=text, metavar=metavar, **attributes)
+
+
+def boolean_option(
+    name: str, text: str, *, default: bool = False, shown: bool = False
+) -> Parameter:
     """An option `--name=true|false`; `--name` alone is true."""
-    return click.option(name, type=click.BOOL, metavar="BOOL", default=default, **attributes)
+    return option(name, default, text, "BOOL", shown=shown, type=click.BOOL)
 
 
 def _with_configs(args: list[str]) -> list[str]:

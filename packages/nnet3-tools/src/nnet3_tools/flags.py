@@ -69,36 +69,33 @@ def unused(*names: str) -> dict[str, str]:
     return dict.fromkeys(names, "not used by Kaldi's tool, either")
 
 
-BINARY = cli.boolean_option("--binary", default=True, help="Write the network in binary form.")
+BINARY = cli.boolean_option("--binary", "Write the network in binary form.", default=True)
 
-BINARY_MODEL = cli.boolean_option("--binary", default=True, help="Write the model in binary form.")
+BINARY_MODEL = cli.boolean_option("--binary", "Write the model in binary form.", default=True)
 
 
 def test_modes(*, batchnorm: bool) -> tuple[cli.Parameter, cli.Parameter]:
     """Options for the test mode of batch-norm, with this default, and of dropout."""
     return (
         cli.boolean_option(
-            "--batchnorm-test-mode", default=batchnorm, help="Use batch-norm with its statistics."
+            "--batchnorm-test-mode", "Use batch-norm with its statistics.", default=batchnorm
         ),
         cli.boolean_option(
-            "--dropout-test-mode", default=True, help="Use dropout in test mode: drop nothing."
+            "--dropout-test-mode", "Use dropout in test mode: drop nothing.", default=True
         ),
     )
 
 
 PRINT_ARGS = cli.boolean_option(
-    "--print-args",
-    default=True,
-    show_default=True,
-    help="Write the command line to standard error first.",
+    "--print-args", "Write the command line to standard error first.", default=True, shown=True
 )
 
-GPU = click.option(
+GPU = cli.option(
     "--use-gpu",
-    default="no",
-    show_default=True,
+    "no",
+    "Whether to run on a CUDA device.",
+    shown=True,
     type=click.Choice(("yes", "no", "optional", "wait")),
-    help="Whether to run on a CUDA device.",
 )
 
 
@@ -125,28 +122,30 @@ def _choose_cache(context: click.Context, _: click.Parameter, folder: str | None
     context.call_on_close(restore)
 
 
-CACHE_DIR = click.option(
+CACHE_DIR = cli.option(
     "--cache-dir",
-    metavar="FOLDER",
+    None,
+    "Keeps compiled computations for later runs; nothing after the '=' for none.  [default: "
+    f"that of the environment variable {CACHE_VARIABLE}, or nnet3 in the user's cache folder]",
+    "FOLDER",
     expose_value=False,
     callback=_choose_cache,
-    help="Keeps compiled computations for later runs; nothing after the '=' for none.  [default: "
-    f"that of the environment variable {CACHE_VARIABLE}, or nnet3 in the user's cache folder]",
 )
 
-JOBS = click.option(
+JOBS = cli.option(
     "--jobs",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    metavar="COUNT",
-    help="Processes that compute shards of the table, each entry by itself; 0 for none.",
+    0,
+    "Processes that compute shards of the table, each entry by itself; 0 for none.",
+    "COUNT",
+    least=0,
+    shown=True,
 )
 
-DASK = click.option(
+DASK = cli.option(
     "--dask",
-    metavar="ADDRESS",
-    help="Work on the Dask cluster with this scheduler; 'local' for one of --jobs processes.",
+    None,
+    "Work on the Dask cluster with this scheduler; 'local' for one of --jobs processes.",
+    "ADDRESS",
 )
 
 
@@ -185,12 +184,12 @@ def chosen_workers(jobs: int, dask: str | None) -> Iterator[Workers]:
         yield DaskWorkers(client)
 
 
-PROFILE = click.option(
+PROFILE = cli.option(
     "--profile",
-    default="",
-    metavar="FILE",
-    help="Write what each command takes, and the values it meets, to a file for trace viewers "
+    "",
+    "Write what each command takes, and the values it meets, to a file for trace viewers "
     "(Perfetto, chrome://tracing), and tables of it to standard error. Not on a GPU.",
+    "FILE",
 )
 
 

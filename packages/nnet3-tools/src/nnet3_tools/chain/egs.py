@@ -15,9 +15,7 @@ from nnet3_training.chain import graphs
 from nnet3_tools import cli, streams
 from nnet3_tools.egs import forms, splitting
 
-_FST_SCALE = click.option(
-    "--normalization-fst-scale", type=float, default=1.0, help="Multiplies the costs of the FST."
-)
+_FST_SCALE = cli.option("--normalization-fst-scale", 1.0, "Multiplies the costs of the FST.")
 
 
 @cli.tool(
@@ -25,20 +23,18 @@ _FST_SCALE = click.option(
     "",
     click.argument("names", metavar="[NORMALIZATION-FST] FEATURES SUPERVISIONS EGS", nargs=-1),
     *splitting.SPLIT_OPTIONS,
-    click.option(
+    cli.option(
         "--supervision-length-tolerance",
-        default=1,
-        help="Frames of the output by which supervisions and features may differ.",
+        1,
+        "Frames of the output by which supervisions and features may differ.",
     ),
-    click.option(
-        "--deriv-weights-rspecifier", default="", help="Table of weights of derivatives by frame."
-    ),
+    cli.option("--deriv-weights-rspecifier", "", "Table of weights of derivatives by frame."),
     _FST_SCALE,
-    cli.boolean_option("--long-key", help="Keys also say the length and context of a chunk."),
-    click.option(
+    cli.boolean_option("--long-key", "Keys also say the length and context of a chunk."),
+    cli.option(
         "--transition-model",
-        default="",
-        help="File of a transition model, for examples that do not say when phones are. "
+        "",
+        "File of a transition model, for examples that do not say when phones are. "
         "SUPERVISIONS are of chain-get-supervision --convert-to-pdfs=false.",
     ),
 )

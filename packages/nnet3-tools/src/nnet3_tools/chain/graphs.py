@@ -18,19 +18,14 @@ from nnet3_tools import cli, flags, streams
 @cli.tool(
     "chain-est-phone-lm",
     "PHONES-RSPECIFIER FST-OUT",
-    click.option("--ngram-order", default=4, show_default=True, help="Longest n-gram."),
-    click.option(
+    cli.option("--ngram-order", 4, "Longest n-gram.", shown=True),
+    cli.option(
         "--num-extra-lm-states",
-        default=1000,
-        show_default=True,
-        help="Number of states beside those of --no-prune-ngram-order.",
+        1000,
+        "Number of states beside those of --no-prune-ngram-order.",
+        shown=True,
     ),
-    click.option(
-        "--no-prune-ngram-order",
-        default=3,
-        show_default=True,
-        help="Never prune n-grams of this order.",
-    ),
+    cli.option("--no-prune-ngram-order", 3, "Never prune n-grams of this order.", shown=True),
     ignored=flags.unused("--binary"),
 )
 def chain_est_phone_lm(phones_in: str, fst_out: str, **options: Any) -> None:
@@ -114,34 +109,26 @@ def _write(fst: nnet3_training.Fst, name: str) -> None:
 @cli.tool(
     "chain-get-supervision",
     "TREE TRANSITION-MODEL PHONES-RSPECIFIER SUPERVISION-WSPECIFIER",
-    click.option(
+    cli.option(
         "--left-tolerance",
-        default=5,
-        show_default=True,
-        help="Number of input frames by which a phone may begin earlier.",
+        5,
+        "Number of input frames by which a phone may begin earlier.",
+        shown=True,
     ),
-    click.option(
-        "--right-tolerance",
-        default=5,
-        show_default=True,
-        help="Number of input frames by which a phone may end later.",
+    cli.option(
+        "--right-tolerance", 5, "Number of input frames by which a phone may end later.", shown=True
     ),
-    click.option(
+    cli.option(
         "--frame-subsampling-factor",
-        default=1,
-        show_default=True,
-        help="Frames of the input for each frame of the output.",
+        1,
+        "Frames of the input for each frame of the output.",
+        shown=True,
     ),
     cli.boolean_option(
-        "--convert-to-pdfs", default=True, help="Labels are pdfs + 1; otherwise transition-ids."
+        "--convert-to-pdfs", "Labels are pdfs + 1; otherwise transition-ids.", default=True
     ),
-    cli.boolean_option("--lattice-input", help="PHONES-RSPECIFIER has phone lattices."),
-    click.option(
-        "--lm-scale",
-        default=0.0,
-        show_default=True,
-        help="Factor for the graph costs of lattices, below 1.",
-    ),
+    cli.boolean_option("--lattice-input", "PHONES-RSPECIFIER has phone lattices."),
+    cli.option("--lm-scale", 0.0, "Factor for the graph costs of lattices, below 1.", shown=True),
     ignored=flags.unused("--weight"),
 )
 def chain_get_supervision(

@@ -31,12 +31,12 @@ def _only_zero(context: click.Context, parameter: click.Parameter, value: float)
 def _number(name: str, default: Any) -> cli.Parameter:
     option = f"--{name.replace('_', '-')}"
     text = CHAIN_NUMBERS[name]
-    return click.option(option, type=float, default=default, show_default=True, help=text)
+    return cli.option(option, default, text, shown=True, type=float)
 
 
 def _forgetting(name: str) -> cli.Parameter:
     text = "0: learning without forgetting is not supported."
-    return click.option(name, default=0.0, expose_value=False, callback=_only_zero, help=text)
+    return cli.option(name, 0.0, text, expose_value=False, callback=_only_zero)
 
 
 CHAIN_OPTIONS = (

@@ -27,12 +27,12 @@ EXAMPLES = """\
 
 
 def _leaky(default: float) -> cli.Parameter:
-    return click.option(
+    return cli.option(
         "--leaky-hmm-coefficient",
-        default=default,
-        show_default=True,
-        help="Probability of a jump from a state of the denominator to any other; a smaller one "
+        default,
+        "Probability of a jump from a state of the denominator to any other; a smaller one "
         "makes posteriors more confident.",
+        shown=True,
     )
 
 
@@ -40,12 +40,12 @@ OPTIONS = (
     *inputs.FRAME_OPTIONS,
     inputs.ACOUSTIC_SCALE,
     _leaky(0.1),
-    click.option(
+    cli.option(
         "--transform-mat",
-        default="",
-        metavar="FILE",
-        help="A matrix with a row for each phone and a column for each pdf, by which posteriors "
+        "",
+        "A matrix with a row for each phone and a column for each pdf, by which posteriors "
         "are multiplied.",
+        "FILE",
     ),
     MEMORY,
 )
@@ -171,21 +171,18 @@ UNUSED = flags.unused(
 @cli.tool(
     "nnet3-chain-add-post-to-egs",
     "NNET-IN DEN-FST EGS-RSPECIFIER EGS-WSPECIFIER",
-    click.option(
-        "--type",
-        "kind",
+    cli.option(
+        "--type kind",
+        "raw",
+        "raw: outputs of the network; den: posteriors by the denominator.",
+        shown=True,
         type=click.Choice(("raw", "den")),
-        default="raw",
-        show_default=True,
-        help="raw: outputs of the network; den: posteriors by the denominator.",
     ),
-    cli.boolean_option(
-        "--apply-exp", default=True, help="For raw: add the exponentials of outputs."
-    ),
-    click.option("--clip-threshold", default=0.0, help="For den: smaller posteriors become 0."),
+    cli.boolean_option("--apply-exp", "For raw: add the exponentials of outputs.", default=True),
+    cli.option("--clip-threshold", 0.0, "For den: smaller posteriors become 0."),
     _leaky(1e-5),
-    cli.boolean_option("--batchnorm-test-mode", help="Use batch-norm with its statistics."),
-    cli.boolean_option("--dropout-test-mode", help="Use dropout in test mode: drop nothing."),
+    cli.boolean_option("--batchnorm-test-mode", "Use batch-norm with its statistics."),
+    cli.boolean_option("--dropout-test-mode", "Use dropout in test mode: drop nothing."),
     flags.GPU,
     flags.CACHE_DIR,
     ignored=flags.OF_OBJECTIVES | UNUSED,

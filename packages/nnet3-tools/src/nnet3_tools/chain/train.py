@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     "nnet3-chain-train",
     "NNET-IN DEN-FST EGS-RSPECIFIER NNET-OUT",
     *CHAIN_OPTIONS,
-    cli.boolean_option(
-        "--apply-deriv-weights", default=True, help="Multiply by the weights of frames."
-    ),
+    cli.boolean_option("--apply-deriv-weights", "Multiply by the weights of frames.", default=True),
     *STEP_OPTIONS,
     flags.GPU,
     flags.PROFILE,
@@ -138,9 +136,7 @@ _ANY_XENT = 0.1
     "DEN-FST",
     click.argument("names", metavar="NNET-IN... EGS-RSPECIFIER NNET-OUT", nargs=-1),
     *CHAIN_OPTIONS,
-    click.option(
-        "--max-objective-evaluations", default=30, help="About how often to compute the objective."
-    ),
+    cli.option("--max-objective-evaluations", 30, "About how often to compute the objective."),
     *flags.test_modes(batchnorm=False),
     flags.BINARY,
     flags.GPU,

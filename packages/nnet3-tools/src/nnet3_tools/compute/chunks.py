@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 import attrs
-import click
 import nnet3
 import nnet3_runtime_cuda
 import nnet3_tables
@@ -146,14 +145,7 @@ _BATCH_EXAMPLES = """\
 
 
 def _count(name: str, default: int, help_text: str) -> cli.Parameter:
-    return click.option(
-        name,
-        default=default,
-        show_default=True,
-        type=click.IntRange(min=1),
-        metavar="COUNT",
-        help=help_text,
-    )
+    return cli.option(name, default, help_text, "COUNT", least=1, shown=True)
 
 
 _BATCH_OPTIONS = (
@@ -162,22 +154,22 @@ _BATCH_OPTIONS = (
     _count(
         "--edge-minibatch-size", 32, "The same for first and last chunks whose context differs."
     ),
-    click.option(
+    cli.option(
         "--partial-minibatch-factor",
-        default=0.5,
-        show_default=True,
-        metavar="FACTOR",
-        help="Chunks that do not fill a minibatch are computed in smaller ones: FACTOR, FACTOR "
+        0.5,
+        "Chunks that do not fill a minibatch are computed in smaller ones: FACTOR, FACTOR "
         "squared and so on times the full size. 0: in a full one, padded with unused "
         "sequences.",
+        "FACTOR",
+        shown=True,
     ),
     cli.boolean_option(
         "--ensure-exact-final-context",
-        default=True,
-        show_default=True,
-        help="If false, as in Kaldi by default, all chunks have the same length: the last one "
+        "If false, as in Kaldi by default, all chunks have the same length: the last one "
         "begins earlier, and the last frame of a short utterance is repeated. That changes outputs "
         "of recurrent networks, and those with online i-vectors.",
+        default=True,
+        shown=True,
     ),
     MEMORY,
 )

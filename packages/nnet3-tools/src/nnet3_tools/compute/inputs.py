@@ -21,20 +21,21 @@ if TYPE_CHECKING:
 
 
 def _text(name: str, help_text: str) -> cli.Parameter:
-    return click.option(name, default="", metavar="RSPECIFIER", help=help_text)
+    return cli.option(name, "", help_text, "RSPECIFIER")
 
 
 def frames_option(name: str, default: int, help_text: str) -> cli.Parameter:
     """An option that is a number of frames."""
-    return click.option(name, default=default, show_default=True, metavar="FRAMES", help=help_text)
+    return cli.option(name, default, help_text, "FRAMES", shown=True)
 
 
-SUBSAMPLING = click.option(
+SUBSAMPLING = cli.option(
     "--frame-subsampling-factor",
-    type=int,
-    metavar="FRAMES",
-    help="Number of input frames for each row of output.  [default: what the folder of the model "
+    None,
+    "Number of input frames for each row of output.  [default: what the folder of the model "
     "says, or 1]",
+    "FRAMES",
+    type=int,
 )
 
 
@@ -50,25 +51,26 @@ IVECTOR_OPTIONS = (
 )
 
 
-ACOUSTIC_SCALE = click.option(
+ACOUSTIC_SCALE = cli.option(
     "--acoustic-scale",
+    None,
+    "Multiplies the output.  [default: what the folder of the model says, or 1.0]",
     type=float,
-    help="Multiplies the output.  [default: what the folder of the model says, or 1.0]",
 )
 
 
 SCORE_OPTIONS = (
-    click.option(
+    cli.option(
         "--scores",
-        type=click.Choice(["raw", "log-softmax"]),
-        default="raw",
-        show_default=True,
-        help="What the values become before priors and scale: log-softmax makes log-probabilities "
+        "raw",
+        "What the values become before priors and scale: log-softmax makes log-probabilities "
         "of the scores of chain models.",
+        shown=True,
+        type=click.Choice(["raw", "log-softmax"]),
     ),
     ACOUSTIC_SCALE,
-    cli.boolean_option("--apply-exp", help="Write the exponential of the output."),
-    cli.boolean_option("--use-priors", help="Subtract the logarithm of the priors in a .mdl file."),
+    cli.boolean_option("--apply-exp", "Write the exponential of the output."),
+    cli.boolean_option("--use-priors", "Subtract the logarithm of the priors in a .mdl file."),
 )
 
 

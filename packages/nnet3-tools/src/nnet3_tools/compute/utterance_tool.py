@@ -49,38 +49,35 @@ i-vectors, or if a table is damaged; else 0, or 1 if no utterance was computed. 
 complete its file is called FILE.RANDOM.incomplete; that is what an interruption leaves, and nobody
 else removes."""
 
-_THREADS = click.option(
+_THREADS = cli.option(
     "--num-threads",
-    default=1,
-    show_default=True,
+    1,
+    f"How many threads compute, at most {MOST_THREADS}: chunks of an utterance, and "
+    "utterances, side by side.",
+    "COUNT",
+    shown=True,
     type=click.IntRange(min=1, max=MOST_THREADS),
-    metavar="COUNT",
-    help=(
-        f"How many threads compute, at most {MOST_THREADS}: chunks of an utterance, and "
-        "utterances, side by side."
-    ),
 )
 
 
-_NODE = click.option(
-    "--output",
-    "node",
-    default="output",
-    show_default=True,
-    metavar="NODE",
-    help="The node whose values are written: another output, such as output-xent, or any other "
+_NODE = cli.option(
+    "--output node",
+    "output",
+    "The node whose values are written: another output, such as output-xent, or any other "
     "node, such as a bottleneck layer.",
+    "NODE",
+    shown=True,
 )
 
-MEMORY = click.option(
+MEMORY = cli.option(
     "--memory",
-    default=512,
-    show_default=True,
-    type=click.IntRange(min=1),
-    metavar="MEBIBYTES",
-    help="A quarter of it is for utterances that wait for others with equal chunks, or to be "
+    512,
+    "A quarter of it is for utterances that wait for others with equal chunks, or to be "
     "written, an eighth for the chunks that a thread computes together, the rest for programs that "
     "wait to be used again. The network is not counted.",
+    "MEBIBYTES",
+    least=1,
+    shown=True,
 )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import click
 import nnet3
 import nnet3_tables
 
@@ -24,35 +23,30 @@ EXAMPLES = """\
 
 
 OPTIONS = (
-    click.option(
+    cli.option(
         "--chunk-size",
-        default=-1,
-        show_default=True,
-        metavar="FRAMES",
-        help="Length of the chunks over which vectors are averaged; -1: one for the whole "
-        "utterance.",
+        -1,
+        "Length of the chunks over which vectors are averaged; -1: one for the whole utterance.",
+        "FRAMES",
+        shown=True,
     ),
-    click.option(
-        "--min-chunk-size",
-        default=100,
-        show_default=True,
-        metavar="FRAMES",
-        help="Smallest number of frames for a vector.",
+    cli.option(
+        "--min-chunk-size", 100, "Smallest number of frames for a vector.", "FRAMES", shown=True
     ),
     cli.boolean_option(
         "--pad-input",
-        default=True,
-        show_default=True,
-        help="Repeat the first and last frame of utterances and chunks shorter than "
+        "Repeat the first and last frame of utterances and chunks shorter than "
         "--min-chunk-size. If false, such utterances fail, and such last chunks are left out.",
+        default=True,
+        shown=True,
     ),
-    click.option(
+    cli.option(
         "--cache-capacity",
-        default=64,
-        show_default=True,
-        type=click.IntRange(min=1),
-        metavar="COUNT",
-        help="How many compiled computations to keep, one for each number of frames.",
+        64,
+        "How many compiled computations to keep, one for each number of frames.",
+        "COUNT",
+        least=1,
+        shown=True,
     ),
     MEMORY,
     flags.JOBS,
@@ -142,26 +136,26 @@ BATCHED_EXAMPLES = """\
 
 
 BATCHED_OPTIONS = (
-    click.option(
+    cli.option(
         "--chunk-size",
-        default=150,
-        show_default=True,
-        metavar="FRAMES",
-        help="Length of the chunks over which vectors are averaged, with the network's context.",
+        150,
+        "Length of the chunks over which vectors are averaged, with the network's context.",
+        "FRAMES",
+        shown=True,
     ),
-    click.option(
+    cli.option(
         "--batch-size",
-        default=32,
-        show_default=True,
-        type=click.IntRange(min=1),
-        metavar="COUNT",
-        help="Chunks to compute together, if memory is enough.",
+        32,
+        "Chunks to compute together, if memory is enough.",
+        "COUNT",
+        least=1,
+        shown=True,
     ),
     cli.boolean_option(
         "--pad-input",
+        "Repeat the last frame of utterances shorter than a chunk. If false, they fail.",
         default=True,
-        show_default=True,
-        help="Repeat the last frame of utterances shorter than a chunk. If false, they fail.",
+        shown=True,
     ),
     MEMORY,
 )

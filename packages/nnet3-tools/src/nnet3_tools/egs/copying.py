@@ -21,23 +21,21 @@ if TYPE_CHECKING:
     """Changes an example before it is written; returns None to drop it."""
 
 COPY_OPTIONS = (
-    cli.boolean_option("--random", help="Write each example to a random table, not in turn."),
-    click.option(
+    cli.boolean_option("--random", "Write each example to a random table, not in turn."),
+    cli.option(
         "--keep-proportion",
-        type=click.FloatRange(min=0.0),
-        default=1.0,
-        help="Average number of times to write each example; can exceed 1.",
+        1.0,
+        "Average number of times to write each example; can exceed 1.",
+        least=0.0,
     ),
-    click.option("--srand", default=0, help="Seed of the random numbers."),
-    click.option(
-        "--frame-shift",
-        default=0,
-        help="Number of frames by which to move examples, but not i-vectors.",
+    cli.option("--srand", 0, "Seed of the random numbers."),
+    cli.option(
+        "--frame-shift", 0, "Number of frames by which to move examples, but not i-vectors."
     ),
-    click.option("--left-context", default=-1, help="Number of frames to keep before the output."),
-    click.option("--right-context", default=-1, help="Number of frames to keep after the output."),
-    click.option("--weights", default="", help="Table of weights by key, for the output."),
-    click.option("--outputs", default="", help="Table of names by key, for the output."),
+    cli.option("--left-context", -1, "Number of frames to keep before the output."),
+    cli.option("--right-context", -1, "Number of frames to keep after the output."),
+    cli.option("--weights", "", "Table of weights by key, for the output."),
+    cli.option("--outputs", "", "Table of names by key, for the output."),
 )
 """The options of `CopyOptions`."""
 
@@ -197,7 +195,7 @@ def _copy(
     "nnet3-copy-egs",
     "EGS-RSPECIFIER EGS-WSPECIFIER...",
     *COPY_OPTIONS,
-    click.option("--frame", default="", help="Keep the output of one frame: its t, or 'random'."),
+    cli.option("--frame", "", "Keep the output of one frame: its t, or 'random'."),
 )
 def nnet3_copy_egs(egs_in: str, egs_out: tuple[str, ...], frame: str, **given: Any) -> None:
     """Copy the examples of EGS-RSPECIFIER to one table, or by turns to several.
@@ -276,27 +274,25 @@ def nnet3_chain_copy_egs(egs_in: str, egs_out: tuple[str, ...], **given: Any) ->
 
 
 def _number(name: str, help_text: str) -> Callable[[Any], Any]:
-    return click.option(name, default=0.0, show_default=True, help=help_text)
+    return cli.option(name, 0.0, help_text, shown=True)
 
 
 @cli.tool(
     "nnet3-egs-augment-image",
     "EGS-RSPECIFIER EGS-WSPECIFIER",
-    click.option(
-        "--num-channels", default=1, show_default=True, help="Channels (colours) of a pixel."
-    ),
+    cli.option("--num-channels", 1, "Channels (colours) of a pixel.", shown=True),
     _number("--horizontal-flip-prob", "How often an image is mirrored, left to right."),
     _number("--horizontal-shift", "Largest shift to the left or right, in widths of the image."),
     _number("--vertical-shift", "Largest shift up or down, in heights of the image."),
     _number("--rotation-degree", "Largest rotation, in degrees, in both directions."),
     _number("--rotation-prob", "How often an image is rotated."),
-    click.option(
+    cli.option(
         "--fill-mode",
-        default="nearest",
-        show_default=True,
-        help="Pixels beyond the borders: nearest, or reflect for the image mirrored there.",
+        "nearest",
+        "Pixels beyond the borders: nearest, or reflect for the image mirrored there.",
+        shown=True,
     ),
-    click.option("--srand", default=0, help="Seed of the random numbers."),
+    cli.option("--srand", 0, "Seed of the random numbers."),
 )
 def nnet3_egs_augment_image(egs_in: str, egs_out: str, srand: int, **options: Any) -> None:
     """Copy the examples of EGS-RSPECIFIER, each with its image changed at random.

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 @cli.tool(
     "nnet3-get-egs",
     "FEATURES-RSPECIFIER POSTERIORS-RSPECIFIER EGS-WSPECIFIER",
-    click.option(
-        "--num-pdfs", type=click.IntRange(min=1), required=True, help="Number of classes."
-    ),
+    cli.option("--num-pdfs", None, "Number of classes.", type=click.IntRange(min=1), required=True),
     *splitting.SPLIT_OPTIONS,
     splitting.LABELS_OPTION,
 )
@@ -47,7 +45,7 @@ def nnet3_get_egs(
 @cli.tool(
     "nnet3-get-egs-dense-targets",
     "FEATURES-RSPECIFIER TARGETS-RSPECIFIER EGS-WSPECIFIER",
-    click.option("--num-targets", default=-1, help="Columns that targets must have; -1 for any."),
+    cli.option("--num-targets", -1, "Columns that targets must have; -1 for any."),
     *splitting.SPLIT_OPTIONS,
     splitting.LABELS_OPTION,
 )
@@ -118,9 +116,9 @@ def _split(argument: str) -> tuple[str, str]:
 @cli.tool(
     "nnet3-xvector-get-egs",
     "RANGES FEATURES-RSPECIFIER EGS-WSPECIFIER...",
-    cli.boolean_option("--compress", default=True, help="Compress features."),
-    click.option(
-        "--num-pdfs", type=click.IntRange(min=1), required=True, help="Number of speakers."
+    cli.boolean_option("--compress", "Compress features.", default=True),
+    cli.option(
+        "--num-pdfs", None, "Number of speakers.", type=click.IntRange(min=1), required=True
     ),
 )
 def nnet3_xvector_get_egs(

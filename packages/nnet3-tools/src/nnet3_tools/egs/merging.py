@@ -22,15 +22,15 @@ _UNUSED = ("--measure-output-frames", "--discard-partial-minibatches")
 
 
 def _sizes(usual: str) -> cli.Parameter:
-    return click.option(
+    return cli.option(
         "--minibatch-size",
-        default=usual,
-        show_default=True,
-        help="Sizes of minibatches: 64, or 32:64,128, or 128=64/256=16:32 by size of examples.",
+        usual,
+        "Sizes of minibatches: 64, or 32:64,128, or 128=64/256=16:32 by size of examples.",
+        shown=True,
     )
 
 
-_COMPRESS = cli.boolean_option("--compress", help="Compress the features of minibatches.")
+_COMPRESS = cli.boolean_option("--compress", "Compress the features of minibatches.")
 
 
 def _merge(
@@ -95,7 +95,7 @@ def nnet3_merge_egs(egs_in: str, egs_out: str, minibatch_size: str, compress: bo
     _sizes("64"),
     _COMPRESS,
     cli.boolean_option(
-        "--multilingual-eg", help="Name outputs output-LANG, from ?lang=LANG in the keys."
+        "--multilingual-eg", "Name outputs output-LANG, from ?lang=LANG in the keys."
     ),
     ignored=flags.unused(*_UNUSED),
 )
@@ -139,12 +139,9 @@ def _with_language_in_key(
 @cli.tool(
     "nnet3-shuffle-egs",
     _TABLES,
-    click.option("--srand", default=0, help="Seed of the order."),
-    click.option(
-        "--buffer-size",
-        type=click.IntRange(min=0),
-        default=0,
-        help="Examples in memory, one of which is drawn next; 0 for all.",
+    cli.option("--srand", 0, "Seed of the order."),
+    cli.option(
+        "--buffer-size", 0, "Examples in memory, one of which is drawn next; 0 for all.", least=0
     ),
 )
 def nnet3_shuffle_egs(egs_in: str, egs_out: str, srand: int, buffer_size: int) -> None:
@@ -166,11 +163,9 @@ def nnet3_shuffle_egs(egs_in: str, egs_out: str, srand: int, buffer_size: int) -
 @cli.tool(
     "nnet3-subset-egs",
     _TABLES,
-    click.option("--n", type=click.IntRange(min=1), default=1000, help="Number of examples."),
-    click.option("--srand", default=0, help="Seed of the order."),
-    cli.boolean_option(
-        "--randomize-order", default=True, help="Write the examples in random order."
-    ),
+    cli.option("--n", 1000, "Number of examples.", least=1),
+    cli.option("--srand", 0, "Seed of the order."),
+    cli.boolean_option("--randomize-order", "Write the examples in random order.", default=True),
 )
 def nnet3_subset_egs(egs_in: str, egs_out: str, n: int, srand: int, randomize_order: bool) -> None:
     """Write a random choice of the examples of EGS-RSPECIFIER to EGS-WSPECIFIER.

@@ -57,57 +57,43 @@ def known_of(matrix: Any) -> Known:
     return nnet3_training.DenseTargets(values=matrix)
 
 
-LABELS_OPTION = click.option(
-    "--targets-length-tolerance",
-    default=2,
-    help="Frames by which labels may be shorter than features.",
+LABELS_OPTION = cli.option(
+    "--targets-length-tolerance", 2, "Frames by which labels may be shorter than features."
 )
 
 
 SPLIT_OPTIONS = (
-    click.option(
+    cli.option(
         "--num-frames",
-        default="1",
-        help="Frames of an example: one number, or several, of which the first may repeat; -1 "
+        "1",
+        "Frames of an example: one number, or several, of which the first may repeat; -1 "
         "for whole utterances.",
     ),
-    click.option(
-        "--left-context", default=0, help="Frames of the input before the output of an example."
-    ),
-    click.option(
-        "--right-context", default=0, help="Frames of the input after the output of an example."
-    ),
-    click.option(
+    cli.option("--left-context", 0, "Frames of the input before the output of an example."),
+    cli.option("--right-context", 0, "Frames of the input after the output of an example."),
+    cli.option(
         "--left-context-initial",
-        default=-1,
-        help="--left-context for the first example of an utterance; -1 for the same.",
+        -1,
+        "--left-context for the first example of an utterance; -1 for the same.",
     ),
-    click.option(
+    cli.option(
         "--right-context-final",
-        default=-1,
-        help="--right-context for the last example of an utterance; -1 for the same.",
+        -1,
+        "--right-context for the last example of an utterance; -1 for the same.",
     ),
-    click.option(
-        "--num-frames-overlap", default=0, help="Frames that neighbouring examples share."
+    cli.option("--num-frames-overlap", 0, "Frames that neighbouring examples share."),
+    cli.option(
+        "--frame-subsampling-factor", 1, "Frames of the input for each frame of the output."
     ),
-    click.option(
-        "--frame-subsampling-factor",
-        default=1,
-        help="Frames of the input for each frame of the output.",
-    ),
-    click.option("--online-ivectors", "--ivectors", default="", help="Table of i-vectors."),
-    click.option("--online-ivector-period", default=1, help="Frames for each i-vector."),
-    click.option(
-        "--length-tolerance",
-        default=100,
-        help="Frames by which i-vectors may be shorter than features.",
+    cli.option("--online-ivectors --ivectors", "", "Table of i-vectors."),
+    cli.option("--online-ivector-period", 1, "Frames for each i-vector."),
+    cli.option(
+        "--length-tolerance", 100, "Frames by which i-vectors may be shorter than features."
     ),
     cli.boolean_option(
-        "--compress", default=True, help="Compress features that are not compressed yet."
+        "--compress", "Compress features that are not compressed yet.", default=True
     ),
-    click.option(
-        "--srand", default=0, help="Seed of the random places at which utterances are cut."
-    ),
+    cli.option("--srand", 0, "Seed of the random places at which utterances are cut."),
 )
 """How utterances are split, and options of i-vectors."""
 

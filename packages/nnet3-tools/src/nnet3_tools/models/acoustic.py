@@ -64,21 +64,17 @@ def _transition_model(origin: list[str]) -> TransitionModel:
     "nnet3-am-train-transitions",
     "MODEL-IN ALIGNMENTS-RSPECIFIER MODEL-OUT",
     flags.BINARY_MODEL,
-    cli.boolean_option("--set-priors", default=True, help="Set the priors of pdfs, too."),
-    click.option(
+    cli.boolean_option("--set-priors", "Set the priors of pdfs, too.", default=True),
+    cli.option(
         "--prior-floor",
+        5.0e-06,
+        "Smallest prior.",
+        shown=True,
         type=click.FloatRange(min=0.0, max=1.0, min_open=True, max_open=True),
-        default=5.0e-06,
-        show_default=True,
-        help="Smallest prior.",
     ),
-    click.option("--transition-floor", default=0.01, help="Smallest transition probability."),
-    click.option(
-        "--transition-min-count", default=5.0, help="Do not change states with fewer counts."
-    ),
-    cli.boolean_option(
-        "--share-for-pdfs", help="Give states with the same pdf the same probabilities."
-    ),
+    cli.option("--transition-floor", 0.01, "Smallest transition probability."),
+    cli.option("--transition-min-count", 5.0, "Do not change states with fewer counts."),
+    cli.boolean_option("--share-for-pdfs", "Give states with the same pdf the same probabilities."),
 )
 def nnet3_am_train_transitions(
     model_in: str,

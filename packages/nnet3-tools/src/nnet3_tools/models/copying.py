@@ -71,18 +71,14 @@ class ModelChanges(NamedTuple):
 
 
 MODEL_CHANGES = (
-    click.option("--nnet-config", default="", metavar="FILE", help="Config lines to add."),
-    click.option(
-        "--edits-config", default="", metavar="FILE", help="Edit directives, one on each line."
-    ),
-    click.option("--edits", default="", metavar="EDITS", help="Edit directives, separated by ';'."),
-    click.option(
-        "--learning-rate", default=-1.0, metavar="RATE", help="Learning rate to set, if >= 0."
-    ),
-    click.option("--scale", default=1.0, metavar="FACTOR", help="Multiplies the parameters."),
+    cli.option("--nnet-config", "", "Config lines to add.", "FILE"),
+    cli.option("--edits-config", "", "Edit directives, one on each line.", "FILE"),
+    cli.option("--edits", "", "Edit directives, separated by ';'.", "EDITS"),
+    cli.option("--learning-rate", -1.0, "Learning rate to set, if >= 0.", "RATE"),
+    cli.option("--scale", 1.0, "Multiplies the parameters.", "FACTOR"),
     cli.boolean_option(
         "--prepare-for-test",
-        help="Set the test mode of batch-norm and dropout; fold components into others.",
+        "Set the test mode of batch-norm and dropout; fold components into others.",
     ),
 )
 """The options of `ModelChanges`."""
@@ -97,7 +93,7 @@ _SEEDS = 2**32
     "",
     click.argument("names", metavar="[NNET-IN] CONFIG NNET-OUT", nargs=-1),
     flags.BINARY,
-    click.option("--srand", default=0, metavar="SEED", help="Seed of the initial parameters."),
+    cli.option("--srand", 0, "Seed of the initial parameters.", "SEED"),
 )
 def nnet3_init(names: tuple[str, ...], binary: bool, srand: int) -> None:
     """Make a network from the lines of CONFIG, or add them to NNET-IN.
@@ -139,7 +135,7 @@ def _with_batchnorm_test_mode(nnet: nnet3_descriptors.Nnet, on: bool) -> nnet3_d
     *MODEL_CHANGES,
     cli.boolean_option(
         "--batchnorm-test-mode",
-        help="Test mode of batch-norm components, unless --prepare-for-test sets it.",
+        "Test mode of batch-norm components, unless --prepare-for-test sets it.",
     ),
 )
 def nnet3_copy(
@@ -166,12 +162,10 @@ def nnet3_copy(
     "nnet3-am-copy",
     "MODEL-IN MODEL-OUT",
     flags.BINARY_MODEL,
-    cli.boolean_option("--raw", help="Write the network only, a .raw file."),
-    click.option(
-        "--set-raw-nnet", default="", metavar="NNET", help="Take the network from this .raw file."
-    ),
+    cli.boolean_option("--raw", "Write the network only, a .raw file."),
+    cli.option("--set-raw-nnet", "", "Take the network from this .raw file.", "NNET"),
     cli.boolean_option(
-        "--convert-repeated-to-block", help="Make repeated affine components block-affine ones."
+        "--convert-repeated-to-block", "Make repeated affine components block-affine ones."
     ),
     *MODEL_CHANGES,
 )
@@ -240,12 +234,7 @@ def _normalized_weights(text: str, count: int) -> list[float]:
     "",
     click.argument("names", metavar="NNET-IN... NNET-OUT", nargs=-1),
     flags.BINARY,
-    click.option(
-        "--weights",
-        default="",
-        metavar="W1:W2:...",
-        help="A weight for each network; by default equal.",
-    ),
+    cli.option("--weights", "", "A weight for each network; by default equal.", "W1:W2:..."),
     ignored={"--num-threads": "threads"},
 )
 def nnet3_average(names: tuple[str, ...], binary: bool, weights: str) -> None:

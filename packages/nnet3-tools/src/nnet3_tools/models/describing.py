@@ -59,7 +59,7 @@ def paint(text: str, kind: str) -> str:
     "NNET-IN",
     cli.boolean_option(
         "--tree",
-        help="Print the layers and their nodes as a tree instead. (-3?): a layer reads the frame 3 "
+        "Print the layers and their nodes as a tree instead. (-3?): a layer reads the frame 3 "
         "before its own, but also works without it.",
     ),
 )
@@ -90,28 +90,26 @@ USUAL_FRAMES, USUAL_UTTERANCE = 50, 200
 @cli.tool(
     "nnet3-report",
     "MODEL-IN PAGE-OUT",
-    click.option(
-        "--request", "path", help="A request that was saved with ComputationRequest.save."
-    ),
-    click.option(
+    cli.option("--request path", None, "A request that was saved with ComputationRequest.save."),
+    cli.option(
         "--frames",
-        type=click.IntRange(min=0),
-        help="Frames of output to request; of a network that pools over whole utterances "
+        None,
+        "Frames of output to request; of a network that pools over whole utterances "
         "(x-vectors), frames of the utterance. 0 for no request. "
         f"[default: {USUAL_FRAMES}; {USUAL_UTTERANCE} for an utterance]",
+        type=click.IntRange(min=0),
     ),
     click.option("--sequences", type=click.IntRange(min=1), default=1, show_default=True),
-    click.option(
-        "--frame-subsampling-factor",
-        "every",
-        type=click.IntRange(min=1),
-        default=1,
-        show_default=True,
-        help="Number of input frames for each row of output.",
+    cli.option(
+        "--frame-subsampling-factor every",
+        1,
+        "Number of input frames for each row of output.",
+        least=1,
+        shown=True,
     ),
-    cli.boolean_option("--train", help="Request the gradient, too."),
+    cli.boolean_option("--train", "Request the gradient, too."),
     cli.boolean_option(
-        "--time", default=True, show_default=True, help="Run the request, and show where time goes."
+        "--time", "Run the request, and show where time goes.", default=True, shown=True
     ),
 )
 def nnet3_report(

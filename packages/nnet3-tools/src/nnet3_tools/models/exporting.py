@@ -91,13 +91,8 @@ def _number_option(
     name: str, text: str, *, least: int = 1, default: int | None, metavar: str = "FRAMES"
 ) -> Callable[[Any], Any]:
     """An option for a whole number."""
-    return click.option(
-        name,
-        type=click.IntRange(min=least),
-        metavar=metavar,
-        help=text,
-        default=default,
-        show_default=default is not None,
+    return cli.option(
+        name, default, text, metavar, shown=default is not None, type=click.IntRange(min=least)
     )
 
 
@@ -120,9 +115,7 @@ CONTEXT = (
 )
 """The options of chunks."""
 
-XVECTOR = cli.boolean_option(
-    "--xvector", help="Compute one vector for all frames, the output at t = 0."
-)
+XVECTOR = cli.boolean_option("--xvector", "Compute one vector for all frames, the output at t = 0.")
 
 
 @cli.tool(
@@ -143,28 +136,29 @@ XVECTOR = cli.boolean_option(
         metavar="NUMBER",
     ),
     *CONTEXT,
-    cli.boolean_option("--ivector", help="Require that the network takes an i-vector."),
+    cli.boolean_option("--ivector", "Require that the network takes an i-vector."),
     cli.boolean_option(
-        "--stream", help="Write two models: for the first chunks, and for all later ones."
+        "--stream", "Write two models: for the first chunks, and for all later ones."
     ),
     XVECTOR,
-    click.option(
+    cli.option(
         "--opset",
+        OPSETS[1],
+        "The version of ONNX's operators. Older ones run in older versions of ONNX Runtime.",
+        "VERSION",
+        shown=True,
         type=click.IntRange(*OPSETS),
-        default=OPSETS[1],
-        show_default=True,
-        metavar="VERSION",
-        help="The version of ONNX's operators. Older ones run in older versions of ONNX Runtime.",
     ),
     cli.boolean_option(
         "--int8",
-        help="Quantize matrix products to 8 bits (ONNX Runtime's dynamic quantization), and print "
+        "Quantize matrix products to 8 bits (ONNX Runtime's dynamic quantization), and print "
         "how much outputs change.",
     ),
-    click.option(
+    cli.option(
         "--features",
-        metavar="RSPECIFIER",
-        help="With --int8: the features to measure this on; without it, random ones.",
+        None,
+        "With --int8: the features to measure this on; without it, random ones.",
+        "RSPECIFIER",
     ),
 )
 def nnet3_to_onnx(
@@ -221,12 +215,12 @@ def nnet3_to_onnx(
     _number_option("--sequences", "Number of sequences of a call.", default=1, metavar="NUMBER"),
     *CONTEXT,
     cli.boolean_option(
-        "--stream", help="Calls go on with the chunks of a stream; without it, each is for itself."
+        "--stream", "Calls go on with the chunks of a stream; without it, each is for itself."
     ),
     XVECTOR,
     cli.boolean_option(
         "--weights",
-        help="Write the weights to a file, NAME.weights, which the program hands over; without "
+        "Write the weights to a file, NAME.weights, which the program hands over; without "
         "it, the source has them.",
     ),
 )

@@ -99,10 +99,8 @@ def _data_options() -> Iterator[cli.Parameter]:
     }
     for name, (metavar, text) in texts.items():
         default = "" if name in ("oov", "online_ivectors") else None
-        yield click.option(
-            f"--{name.replace('_', '-')}", default=default, metavar=metavar, help=text
-        )
-    yield click.option("--online-ivector-period", default=10, help="Frames for each i-vector.")
+        yield cli.option(f"--{name.replace('_', '-')}", default, text, metavar)
+    yield cli.option("--online-ivector-period", 10, "Frames for each i-vector.")
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -310,11 +308,12 @@ def _of_recordings(
     "nnet3-chain-fine-tune",
     "MODEL DIR",
     *_data_options(),
-    click.option(
+    cli.option(
         "--freeze",
+        None,
+        "Components that do not change, such as 'tdnnf1*'; may be given several times.",
+        "PATTERN",
         multiple=True,
-        metavar="PATTERN",
-        help="Components that do not change, such as 'tdnnf1*'; may be given several times.",
     ),
     *runs.recipe_options(
         {**recipes.FINE_TUNING, "frame_subsampling_factor": SUBSAMPLING},

@@ -23,24 +23,24 @@ _LABELS = ("alignments", "posteriors", "targets", "supervisions")
 
 
 DATA_OPTIONS = (
-    click.option("--features", metavar="RSPECIFIER", help="Features of the utterances."),
-    click.option("--alignments", metavar="RSPECIFIER", help="The class of each frame, a number."),
-    click.option(
+    cli.option("--features", None, "Features of the utterances.", "RSPECIFIER"),
+    cli.option("--alignments", None, "The class of each frame, a number.", "RSPECIFIER"),
+    cli.option(
         "--posteriors",
-        metavar="RSPECIFIER",
-        help="Classes with weights of each frame, instead of --alignments.",
+        None,
+        "Classes with weights of each frame, instead of --alignments.",
+        "RSPECIFIER",
     ),
-    click.option(
-        "--targets", metavar="RSPECIFIER", help="Numbers to be reached, a row for each frame."
-    ),
-    click.option(
+    cli.option("--targets", None, "Numbers to be reached, a row for each frame.", "RSPECIFIER"),
+    cli.option(
         "--supervisions",
-        metavar="RSPECIFIER",
-        help="Supervisions of a chain model, as chain-get-supervision writes them.",
+        None,
+        "Supervisions of a chain model, as chain-get-supervision writes them.",
+        "RSPECIFIER",
     ),
-    click.option("--egs", metavar="RSPECIFIER", help="Examples, instead of features and labels."),
-    click.option("--online-ivectors", default="", metavar="RSPECIFIER", help="I-vectors, if any."),
-    click.option("--online-ivector-period", default=10, help="Frames for each i-vector."),
+    cli.option("--egs", None, "Examples, instead of features and labels.", "RSPECIFIER"),
+    cli.option("--online-ivectors", "", "I-vectors, if any.", "RSPECIFIER"),
+    cli.option("--online-ivector-period", 10, "Frames for each i-vector."),
 )
 """The options of `DataOptions`."""
 
@@ -178,14 +178,10 @@ class DataOptions:
 @cli.tool(
     "nnet3-train-recipe",
     "DIR",
-    click.option("--nnet-config", metavar="FILE", help="Config lines of the network to train."),
-    click.option(
-        "--nnet", "nnet_in", metavar="FILE", help="The network to train, instead of --nnet-config."
-    ),
+    cli.option("--nnet-config", None, "Config lines of the network to train.", "FILE"),
+    cli.option("--nnet nnet_in", None, "The network to train, instead of --nnet-config.", "FILE"),
     *DATA_OPTIONS,
-    click.option(
-        "--den-fst", metavar="FILE", help="The denominator; with it the network is a chain model."
-    ),
+    cli.option("--den-fst", None, "The denominator; with it the network is a chain model.", "FILE"),
     *runs.recipe_options({}),
     *runs.RUN_OPTIONS,
 )

@@ -69,35 +69,27 @@ def recipe_options(usual: Mapping[str, Any], *left_out: str) -> Iterator[cli.Par
         value = values[name]
         is_lengths = isinstance(value, tuple)
         default = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-        yield click.option(
+        yield cli.option(
             f"--{name.replace('_', '-')}",
+            None,
+            f"{texts[name]}  [default: {default.lower() or 'none'}]",
             type=str if is_lengths else type(value),
-            default=None,
             callback=_lengths if is_lengths else None,
-            help=f"{texts[name]}  [default: {default.lower() or 'none'}]",
         )
 
 
 RUN_OPTIONS = (
-    click.option(
-        "--jobs",
-        type=click.IntRange(min=1),
-        default=1,
-        show_default=True,
-        help="Number of processes that train.",
-    ),
-    click.option(
+    cli.option("--jobs", 1, "Number of processes that train.", least=1, shown=True),
+    cli.option(
         "--device",
-        default="cpu",
-        show_default=True,
-        metavar="NAMES",
-        help="Where jobs compute, in turn: 'cpu', 'cuda', or several as in 'cuda:0,cuda:1'.",
+        "cpu",
+        "Where jobs compute, in turn: 'cpu', 'cuda', or several as in 'cuda:0,cuda:1'.",
+        "NAMES",
+        shown=True,
     ),
     flags.DASK,
     flags.CACHE_DIR,
-    click.option(
-        "--report", metavar="FILE", help="Write a page about the run after each iteration."
-    ),
+    cli.option("--report", None, "Write a page about the run after each iteration.", "FILE"),
 )
 """Where a run computes, and what it shows."""
 

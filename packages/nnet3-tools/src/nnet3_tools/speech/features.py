@@ -60,41 +60,33 @@ _IGNORED = {
 
 
 _OPTIONS = (
-    cli.boolean_option("--subtract-mean", help="Subtract the mean of each recording's features."),
-    click.option(
+    cli.boolean_option("--subtract-mean", "Subtract the mean of each recording's features."),
+    cli.option(
         "--channel",
-        default=-1,
-        show_default=True,
-        type=click.IntRange(min=-1),
-        help="The channel to use, from 0; -1: the recordings have one.",
+        -1,
+        "The channel to use, from 0; -1: the recordings have one.",
+        least=-1,
+        shown=True,
     ),
-    click.option(
-        "--min-duration",
-        default=0.0,
-        metavar="SECONDS",
-        help="Leave out recordings that are shorter.",
-    ),
-    click.option(
+    cli.option("--min-duration", 0.0, "Leave out recordings that are shorter.", "SECONDS"),
+    cli.option(
         "--write-utt2dur",
-        default="",
-        metavar="WSPECIFIER",
-        help="Where to write the seconds of each recording, such as ark,t:utt2dur.",
+        "",
+        "Where to write the seconds of each recording, such as ark,t:utt2dur.",
+        "WSPECIFIER",
     ),
-    click.option(
+    cli.option(
         "--output-format",
-        default="kaldi",
-        show_default=True,
+        "kaldi",
+        "Features of HTK are not written.",
+        shown=True,
         type=click.Choice(["kaldi"]),
-        help="Features of HTK are not written.",
     ),
-    click.option(
-        "--vtln-warp",
-        default=1.0,
-        show_default=True,
-        help="Must be 1: kaldi-native-fbank does not warp frequencies.",
+    cli.option(
+        "--vtln-warp", 1.0, "Must be 1: kaldi-native-fbank does not warp frequencies.", shown=True
     ),
-    click.option("--vtln-map", default="", help="Refused, as --vtln-warp."),
-    click.option("--utt2spk", default="", help="Refused, as --vtln-warp."),
+    cli.option("--vtln-map", "", "Refused, as --vtln-warp."),
+    cli.option("--utt2spk", "", "Refused, as --vtln-warp."),
 )
 
 

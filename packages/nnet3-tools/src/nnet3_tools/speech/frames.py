@@ -57,7 +57,7 @@ _VAD_HELPS = {
     "FEATURES-RSPECIFIER VAD-WSPECIFIER",
     class_options("VadOptions", _VAD_HELPS),
     cli.boolean_option(
-        "--omit-unvoiced-utts", help="Write nothing for utterances without a voiced frame."
+        "--omit-unvoiced-utts", "Write nothing for utterances without a voiced frame."
     ),
 )
 def compute_vad(features_in: str, vad_out: str, *, omit_unvoiced_utts: bool, **given: Any) -> int:

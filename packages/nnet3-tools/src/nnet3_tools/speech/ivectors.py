@@ -6,7 +6,6 @@ import contextlib
 from typing import Any
 
 import attrs
-import click
 import nnet3_speech
 import nnet3_tables
 from nnet3_descriptors import Nnet3Error
@@ -49,19 +48,18 @@ class _Sums:
     "ivector-extract-online2",
     "SPK2UTT-RSPECIFIER FEATURES-RSPECIFIER IVECTORS-WSPECIFIER",
     class_options("IvectorExtractionConfig", _HELPS),
-    cli.boolean_option("--repeat", help="Write a row for each frame, and not for each period."),
-    click.option(
+    cli.boolean_option("--repeat", "Write a row for each frame, and not for each period."),
+    cli.option(
         "--frame-weights-rspecifier",
-        default="",
-        metavar="RSPECIFIER",
-        help="Vectors of how much each frame counts; by default 1.",
+        "",
+        "Vectors of how much each frame counts; by default 1.",
+        "RSPECIFIER",
     ),
-    click.option(
+    cli.option(
         "--length-tolerance",
-        type=int,
-        default=0,
-        show_default=True,
-        help="By how many an utterance may have more or fewer frames than weights.",
+        0,
+        "By how many an utterance may have more or fewer frames than weights.",
+        shown=True,
     ),
     ignored={
         "--num-threads": "threads",

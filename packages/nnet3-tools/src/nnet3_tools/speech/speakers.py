@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     "[SPK2UTT-RSPECIFIER] VECTOR-RSPECIFIER",
     click.argument("third", metavar="VECTOR-WSPECIFIER|MEAN-OUT", required=False),
     click.argument("num_utts_out", metavar="[NUM-UTTS-WSPECIFIER]", required=False),
-    cli.boolean_option("--binary", help="Write the mean of all vectors in binary form."),
+    cli.boolean_option("--binary", "Write the mean of all vectors in binary form."),
 )
 def ivector_mean(
     first: str, second: str, third: str | None, num_utts_out: str | None, binary: bool
@@ -149,20 +149,20 @@ class _Vectors:
     "PLDA-IN TRAIN-VECTOR-RSPECIFIER TEST-VECTOR-RSPECIFIER TRIALS-IN SCORES-OUT",
     cli.boolean_option(
         "--normalize-length",
-        default=True,
-        show_default=True,
-        help="Scale vectors so that their squares, each divided by its variance by the model, sum "
+        "Scale vectors so that their squares, each divided by its variance by the model, sum "
         "to the number of dims.",
+        default=True,
+        shown=True,
     ),
     cli.boolean_option(
         "--simple-length-normalization",
-        help="Scale them to a length of the square root of the number of dims instead.",
+        "Scale them to a length of the square root of the number of dims instead.",
     ),
-    click.option(
+    cli.option(
         "--num-utts",
-        default="",
-        metavar="RSPECIFIER",
-        help="The number of utterances of each training vector; by default 1.",
+        "",
+        "The number of utterances of each training vector; by default 1.",
+        "RSPECIFIER",
     ),
 )
 def ivector_plda_scoring(

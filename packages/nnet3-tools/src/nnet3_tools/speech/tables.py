@@ -36,14 +36,7 @@ def class_options(name: str, helps: Mapping[str, str]) -> cli.Parameter:
             option, about = f"--{field.name.replace('_', '-')}", helps[field.name]
             kind = click.BOOL if field.type is bool else field.type
             metavar = "BOOL" if field.type is bool else None
-            click.option(
-                option,
-                type=kind,
-                metavar=metavar,
-                default=field.default,
-                show_default=True,
-                help=about,
-            )(command)
+            cli.option(option, field.default, about, metavar, shown=True, type=kind)(command)
         return command
 
     return add

@@ -44,33 +44,32 @@ A recording that cannot be read or computed is reported and left out, and the ex
 @cli.tool(
     "nnet3-transcribe",
     "FOLDER WAV...",
-    click.option(
+    cli.option(
         "--units",
-        type=click.Choice([PHONES, WORDS]),
-        help="What to find.  [default: words if the folder has a graph of one file, HCLG.fst; else "
+        None,
+        "What to find.  [default: words if the folder has a graph of one file, HCLG.fst; else "
         "phones]",
+        type=click.Choice([PHONES, WORDS]),
     ),
-    click.option(
+    cli.option(
         "--nbest",
-        default=1,
-        show_default=True,
+        1,
+        "The most hypotheses of words for a recording. More than one takes more time and memory.",
+        "COUNT",
+        shown=True,
         type=click.IntRange(min=1, max=50),
-        metavar="COUNT",
-        help="The most hypotheses of words for a recording. More than one takes more time and "
-        "memory.",
     ),
-    click.option(
+    cli.option(
         "--posteriors",
-        default="",
-        metavar="WSPECIFIER",
-        help="A table to write with the posteriors of phones, a matrix for each recording; the "
+        "",
+        "A table to write with the posteriors of phones, a matrix for each recording; the "
         "columns "
         "are named in the log.",
+        "WSPECIFIER",
     ),
     cli.boolean_option(
         "--positions",
-        help="Tell phones apart by their place in a word, as the names of phones do (a_B, a_I, "
-        "...).",
+        "Tell phones apart by their place in a word, as the names of phones do (a_B, a_I, ...).",
     ),
     ACOUSTIC_SCALE,
     SUBSAMPLING,

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 _ACCURACIES = (
-    cli.boolean_option("--compute-accuracy", default=True, help="Print the accuracy, too."),
-    cli.boolean_option("--compute-per-dim-accuracy", help="Print the accuracy of each class, too."),
+    cli.boolean_option("--compute-accuracy", "Print the accuracy, too.", default=True),
+    cli.boolean_option("--compute-per-dim-accuracy", "Print the accuracy of each class, too."),
 )
 
 _PLACE = "nnet3-compute-prob:PrintTotalStats():nnet-diagnostics.cc:0"
@@ -66,11 +66,11 @@ def nnet3_compute_prob(
 @cli.tool(
     "nnet3-show-progress",
     "OLD-NNET-IN NEW-NNET-IN [EGS-RSPECIFIER]",
-    click.option(
+    cli.option(
         "--num-segments",
-        type=click.IntRange(min=1),
-        default=1,
-        help="Number of networks between the two at which gradients are computed.",
+        1,
+        "Number of networks between the two at which gradients are computed.",
+        least=1,
     ),
     *_ACCURACIES,
     flags.GPU,
@@ -222,8 +222,8 @@ def _output(
 @cli.tool(
     "nnet3-compute-from-egs",
     "NNET-IN EGS-RSPECIFIER MATRICES-WSPECIFIER",
-    cli.boolean_option("--apply-exp", help="Write the exponentials of outputs."),
-    click.option("--output-name", default="output", show_default=True, help="The output to write."),
+    cli.boolean_option("--apply-exp", "Write the exponentials of outputs."),
+    cli.option("--output-name", "output", "The output to write.", shown=True),
     flags.JOBS,
     flags.DASK,
     flags.GPU,

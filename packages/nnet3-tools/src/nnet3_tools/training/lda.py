@@ -23,12 +23,10 @@ if TYPE_CHECKING:
     from nnet3_tools.training.lda_stats import FeatureTransform, LdaStats
 
 
-BINARY = cli.boolean_option("--binary", default=True, help="Write in binary form.")
+BINARY = cli.boolean_option("--binary", "Write in binary form.", default=True)
 
 
-RAND_PRUNE = click.option(
-    "--rand-prune", type=click.FloatRange(min=0.0), default=0.0, help="Prune weights below this."
-)
+RAND_PRUNE = cli.option("--rand-prune", 0.0, "Prune weights below this.", least=0.0)
 
 
 @cli.tool(
@@ -142,37 +140,32 @@ def _write_stats(stats: LdaStats, stats_out: str, *, binary: bool) -> None:
     "nnet-get-feature-transform",
     "MATRIX-OUT STATS-IN...",
     BINARY,
-    click.option("--dim", default=-1, help="Rows of the matrix; by default as many as columns."),
+    cli.option("--dim", -1, "Rows of the matrix; by default as many as columns."),
     cli.boolean_option(
         "--remove-offset",
+        "Add a column that makes the mean of the transformed features 0.",
         default=True,
-        help="Add a column that makes the mean of the transformed features 0.",
     ),
-    click.option(
+    cli.option(
         "--within-class-factor",
-        type=click.FloatRange(min=0.0),
-        default=0.001,
-        show_default=True,
-        help="Variance within classes, relative to usual LDA, where classes differ much.",
+        0.001,
+        "Variance within classes, relative to usual LDA, where classes differ much.",
+        least=0.0,
+        shown=True,
     ),
-    click.option(
+    cli.option(
         "--max-singular-value",
-        default=5.0,
-        show_default=True,
-        help="Larger singular values of the matrix become this; 0 for no limit.",
+        5.0,
+        "Larger singular values of the matrix become this; 0 for no limit.",
+        shown=True,
     ),
-    click.option(
+    cli.option(
         "--write-cholesky",
-        default="",
-        metavar="FILE",
-        help="Also write the Cholesky factor of the covariance within classes.",
+        "",
+        "Also write the Cholesky factor of the covariance within classes.",
+        "FILE",
     ),
-    click.option(
-        "--write-within-covar",
-        default="",
-        metavar="FILE",
-        help="Also write the covariance within classes.",
-    ),
+    cli.option("--write-within-covar", "", "Also write the covariance within classes.", "FILE"),
 )
 def nnet_get_feature_transform(
     matrix_out: str,

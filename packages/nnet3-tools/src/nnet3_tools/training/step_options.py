@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import click
 import nnet3_optimizer
 import nnet3_training
 from nnet3_training import egs
@@ -18,74 +17,40 @@ _NO_TIME = 2**31 - 1
 _LIMITS = ("min_deriv_time", "max_deriv_time", "max_deriv_time_relative")
 
 STEP_OPTIONS = (
-    click.option(
-        "--momentum",
-        type=float,
-        default=0.0,
-        help="Share of the last change of parameters to add to the next.",
-    ),
-    click.option(
-        "--max-param-change",
-        type=float,
-        default=2.0,
-        help="Largest change of all parameters in one step (2-norm).",
-    ),
-    click.option(
-        "--l2-regularize-factor",
-        type=float,
-        default=1.0,
-        help="Multiplies the l2 terms of components.",
-    ),
-    click.option(
+    cli.option("--momentum", 0.0, "Share of the last change of parameters to add to the next."),
+    cli.option("--max-param-change", 2.0, "Largest change of all parameters in one step (2-norm)."),
+    cli.option("--l2-regularize-factor", 1.0, "Multiplies the l2 terms of components."),
+    cli.option(
         "--batchnorm-stats-scale",
-        type=float,
-        default=0.8,
-        help="Multiplies the statistics of batch-norm after each minibatch.",
+        0.8,
+        "Multiplies the statistics of batch-norm after each minibatch.",
     ),
-    click.option(
-        "--backstitch-training-scale",
-        type=float,
-        default=0.0,
-        help="Length of backstitch's step back; 0 for none.",
+    cli.option("--backstitch-training-scale", 0.0, "Length of backstitch's step back; 0 for none."),
+    cli.option(
+        "--backstitch-training-interval", 1, "Minibatches from one step back to the next.", least=1
     ),
-    click.option(
-        "--backstitch-training-interval",
-        type=click.IntRange(min=1),
-        default=1,
-        help="Minibatches from one step back to the next.",
-    ),
-    cli.boolean_option(
-        "--store-component-stats", default=True, help="Record averages of activations."
-    ),
+    cli.boolean_option("--store-component-stats", "Record averages of activations.", default=True),
     cli.boolean_option(
         "--zero-component-stats",
+        "Forget the averages of activations of earlier training.",
         default=True,
-        help="Forget the averages of activations of earlier training.",
     ),
-    click.option(
-        "--print-interval",
-        type=click.IntRange(min=1),
-        default=100,
-        help="Minibatches between two log lines.",
+    cli.option("--print-interval", 100, "Minibatches between two log lines.", least=1),
+    cli.option("--srand", 0, "Seed of the random numbers."),
+    cli.option(
+        "--optimization.min-deriv-time min_deriv_time",
+        -_NO_TIME,
+        "Derivatives are taken to be zero before this t.",
     ),
-    click.option("--srand", default=0, help="Seed of the random numbers."),
-    click.option(
-        "--optimization.min-deriv-time",
-        "min_deriv_time",
-        default=-_NO_TIME,
-        help="Derivatives are taken to be zero before this t.",
+    cli.option(
+        "--optimization.max-deriv-time max_deriv_time",
+        _NO_TIME,
+        "Derivatives are taken to be zero after this t.",
     ),
-    click.option(
-        "--optimization.max-deriv-time",
-        "max_deriv_time",
-        default=_NO_TIME,
-        help="Derivatives are taken to be zero after this t.",
-    ),
-    click.option(
-        "--optimization.max-deriv-time-relative",
-        "max_deriv_time_relative",
-        default=_NO_TIME,
-        help="Like --optimization.max-deriv-time, counted from the last t of an output.",
+    cli.option(
+        "--optimization.max-deriv-time-relative max_deriv_time_relative",
+        _NO_TIME,
+        "Like --optimization.max-deriv-time, counted from the last t of an output.",
     ),
     flags.BINARY,
 )

@@ -75,12 +75,7 @@ def nnet3_train(
     "nnet3-combine",
     "NNET-IN... EGS-RSPECIFIER NNET-OUT",
     flags.BINARY,
-    click.option(
-        "--max-objective-evaluations",
-        type=click.IntRange(min=1),
-        default=30,
-        help="Number of averages to evaluate.",
-    ),
+    cli.option("--max-objective-evaluations", 30, "Number of averages to evaluate.", least=1),
     *flags.test_modes(batchnorm=False),
     flags.GPU,
     flags.CACHE_DIR,
