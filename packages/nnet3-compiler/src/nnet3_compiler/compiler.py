@@ -257,9 +257,7 @@ def compile_computation(
 
 
 def compile_segments(
-    nnet: Nnet,
-    requests: Sequence[ComputationRequest],
-    options: CompilerOptions | None = None,
+    nnet: Nnet, requests: Sequence[ComputationRequest], options: CompilerOptions | None = None
 ) -> NnetComputation:
     """Compiles several requests to one computation, each a segment that ends with a marker.
 

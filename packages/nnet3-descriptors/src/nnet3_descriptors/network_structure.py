@@ -349,8 +349,7 @@ def _check_references(nnet: NetworkStructure, node: ComponentInputNode | OutputN
     for name in node.descriptor.node_names:
         if name not in nnet.node_indexes:
             raise NetworkError(
-                f"node '{node.name}' refers to node '{name}', which does not exist",
-                node=node.name,
+                f"node '{node.name}' refers to node '{name}', which does not exist", node=node.name
             )
         if isinstance(nnet.node(name), ComponentInputNode | OutputNode):
             raise NetworkError(

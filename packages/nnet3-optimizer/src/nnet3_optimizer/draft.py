@@ -266,9 +266,7 @@ class Edit:
         return int(submatrices[0])
 
     def matrices(
-        self,
-        sizes: Sequence[tuple[int, int]],
-        debug_info: Sequence[MatrixDebugInfo | None],
+        self, sizes: Sequence[tuple[int, int]], debug_info: Sequence[MatrixDebugInfo | None]
     ) -> tuple[arrays.Ids, arrays.Ids]:
         """Adds matrices, and for each of them a submatrix that covers it.
 

@@ -132,10 +132,7 @@ def state_names(nnet: Nnet, computation: NnetComputation) -> list[str]:
     return names
 
 
-_MEANINGS = {
-    "LogSoftmaxComponent": "log-probabilities",
-    "SoftmaxComponent": "probabilities",
-}
+_MEANINGS = {"LogSoftmaxComponent": "log-probabilities", "SoftmaxComponent": "probabilities"}
 """The kind of output of each component type; the output of other types is not normalized."""
 
 

@@ -41,12 +41,8 @@ if TYPE_CHECKING:
     from nnet3_training.chain.objective import compute_chain_prob as compute_chain_prob
     from nnet3_training.chain.options import ChainOptions as ChainOptions
     from nnet3_training.chain.supervision import ChainSupervision as ChainSupervision
-    from nnet3_training.chain.supervision import (
-        read_chain_supervision as read_chain_supervision,
-    )
-    from nnet3_training.chain.supervision import (
-        write_chain_supervision as write_chain_supervision,
-    )
+    from nnet3_training.chain.supervision import read_chain_supervision as read_chain_supervision
+    from nnet3_training.chain.supervision import write_chain_supervision as write_chain_supervision
     from nnet3_training.egs.chunks import SplitOptions as SplitOptions
     from nnet3_training.egs.examples import DenseTargets as DenseTargets
     from nnet3_training.egs.examples import ExampleInput as ExampleInput

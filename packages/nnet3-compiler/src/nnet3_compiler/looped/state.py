@@ -197,10 +197,7 @@ def _with_kept_inputs(nnet: Nnet) -> Nnet:
     if not added:
         return nnet
     return attrs.evolve(
-        nnet,
-        component_names=tuple(names),
-        components=tuple(components),
-        nodes=(*nodes, *added),
+        nnet, component_names=tuple(names), components=tuple(components), nodes=(*nodes, *added)
     )
 
 

@@ -149,8 +149,7 @@ class BackpropTruncationComponent(base.Component):
     def check(self) -> None:
         """Raises NetworkError if the scale is not valid."""
         self.require(
-            0.0 < self.scale < math.inf,
-            f"'scale' must be positive and finite, got {self.scale:g}",
+            0.0 < self.scale < math.inf, f"'scale' must be positive and finite, got {self.scale:g}"
         )
 
     def precompute_indexes(

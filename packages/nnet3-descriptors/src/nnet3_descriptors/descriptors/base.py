@@ -120,10 +120,7 @@ class SumDescriptor(ABC):
         return dependencies_of(self.leaves, indexes, node_index or numbered(self.node_names))
 
     def is_computable(
-        self,
-        indexes: AnyIndexes,
-        available: CindexSet,
-        node_index: Mapping[str, int] | None = None,
+        self, indexes: AnyIndexes, available: CindexSet, node_index: Mapping[str, int] | None = None
     ) -> tuple[BoolArray, BoolArray]:
         """Tells which rows can be computed, and which leaves enter them.
 

@@ -69,8 +69,7 @@ class _Normalizer:
         """Returns the parts of an expression; `room` is how deep they may still nest."""
         if room < 1:
             raise self._error(
-                f"the normal form of this descriptor nests more than {MAX_NESTING} deep",
-                expression,
+                f"the normal form of this descriptor nests more than {MAX_NESTING} deep", expression
             )
         parts_of = []
         for number, operand in enumerate(expression.operands, start=1):

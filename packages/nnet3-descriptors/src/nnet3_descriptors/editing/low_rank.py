@@ -125,8 +125,7 @@ def apply_svd(
 
 
 def _svd(
-    name: str,
-    matrix: NDArray[np.float32],
+    name: str, matrix: NDArray[np.float32]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Returns U (rows, k), the k singular values from the largest, and V transposed (k, cols).
 

@@ -14,9 +14,7 @@ from nnet3_descriptors.errors import Nnet3Error
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = [
-    "load_extensions",
-]
+__all__ = ["load_extensions"]
 
 
 def load_extensions(group: str, name: str | None = None) -> bool:

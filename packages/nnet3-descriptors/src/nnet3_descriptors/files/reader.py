@@ -114,10 +114,7 @@ class Reader(ABC):
             yield
         except NetworkError as error:
             raise ModelFileError(
-                str(error),
-                path=self.path,
-                offset=self.offset_of(start),
-                component=self.component,
+                str(error), path=self.path, offset=self.offset_of(start), component=self.component
             ) from error
 
     def count(self, what: str, *, maximum: int, least_bytes: int = 1) -> int:

@@ -16,11 +16,7 @@ from contextlib import contextmanager
 
 from nnet3_descriptors.errors import Nnet3Error
 
-__all__ = [
-    "GATE",
-    "ForkError",
-    "ForkGate",
-]
+__all__ = ["GATE", "ForkError", "ForkGate"]
 
 PATIENCE = 10.0
 """Seconds that a fork waits, at most."""
@@ -105,7 +101,5 @@ GATE = ForkGate()
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=GATE.before,
-        after_in_parent=GATE.after_in_parent,
-        after_in_child=GATE.after_in_child,
+        before=GATE.before, after_in_parent=GATE.after_in_parent, after_in_child=GATE.after_in_child
     )

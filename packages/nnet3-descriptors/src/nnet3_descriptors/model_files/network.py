@@ -367,10 +367,7 @@ _KINDS: Final = tuple(
             rb"\s*(#[^\n]*\n\s*)*(component|component-node|input-node|output-node|dim-range-node) ",
             "config lines; parse_config and nnet3-init read them",
         ),
-        (
-            rb".{7}\x00\{",
-            "a safetensors file; if nnet3-descriptors wrote it, Nnet.load reads it",
-        ),
+        (rb".{7}\x00\{", "a safetensors file; if nnet3-descriptors wrote it, Nnet.load reads it"),
     )
 )
 

@@ -19,9 +19,7 @@ _MAX_PHONE = 1 << 20
 _NO_PDF = -1
 
 
-def _in_single_precision(
-    transitions: Iterable[tuple[int, float]],
-) -> tuple[tuple[int, float], ...]:
+def _in_single_precision(transitions: Iterable[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
     return tuple((destination, to_single(each)) for destination, each in transitions)
 
 
@@ -204,9 +202,7 @@ def _read_text_state(reader: Reader) -> HmmState:
         transitions.append((reader.integer(), reader.real()))
         token = _choose(reader, *choices[2:])
     return HmmState(
-        forward_pdf_class=forward,
-        self_loop_pdf_class=self_loop,
-        transitions=tuple(transitions),
+        forward_pdf_class=forward, self_loop_pdf_class=self_loop, transitions=tuple(transitions)
     )
 
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-__all__ = [
-    "hint",
-    "most_similar",
-]
+__all__ = ["hint", "most_similar"]
 
 _MOST_NAMES: Final = 2000
 _LONGEST_NAME: Final = 100

@@ -124,9 +124,7 @@ def _compare_requests(before: NnetComputation, after: NnetComputation) -> None:
 
 
 def _explained(
-    error: EquivalenceError,
-    nnet: Nnet,
-    computations: tuple[NnetComputation, NnetComputation],
+    error: EquivalenceError, nnet: Nnet, computations: tuple[NnetComputation, NnetComputation]
 ) -> EquivalenceError:
     """Adds to the message the commands that the error names by their positions."""
     lines = [str(error)]

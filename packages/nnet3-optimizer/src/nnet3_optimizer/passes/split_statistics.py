@@ -186,11 +186,7 @@ class Finder:
         if not self._is_written_once(pool.output, pool_at):
             return None
         forward = StatisticsChain(
-            extract=extract,
-            pool=pool,
-            extract_at=made[0],
-            pool_at=pool_at,
-            copies=tuple(copies),
+            extract=extract, pool=pool, extract_at=made[0], pool_at=pool_at, copies=tuple(copies)
         )
         backward = readers.difference([pool_at, *copies])
         if not backward:

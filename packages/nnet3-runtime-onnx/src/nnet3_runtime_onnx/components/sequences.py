@@ -269,11 +269,7 @@ def _of_rows(call: Call, region: Region) -> Region:
     """Returns the output of all parts, one after the other, for some rows."""
     for number, part in enumerate(call.component.components):
         this = attrs.evolve(
-            call,
-            component=part,
-            name=f"{call.name}.{number}",
-            region=region,
-            rows_out=region.rows,
+            call, component=part, name=f"{call.name}.{number}", region=region, rows_out=region.rows
         )
         region = translate(this)
     return region

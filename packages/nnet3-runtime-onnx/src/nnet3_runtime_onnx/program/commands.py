@@ -253,12 +253,7 @@ def _provide_output(c: ProvideOutput, to: Translator) -> None:
 
 
 @_translates(
-    CompressMatrix,
-    GotoLabel,
-    NoOperation,
-    NoOperationLabel,
-    NoOperationMarker,
-    StoreStats,
+    CompressMatrix, GotoLabel, NoOperation, NoOperationLabel, NoOperationMarker, StoreStats
 )
 def _nothing(c: Command, to: Translator) -> None:
     """Adds nothing: statistics belong to training, compression to the backward part."""

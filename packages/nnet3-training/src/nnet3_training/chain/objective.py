@@ -130,12 +130,7 @@ class ChainObjective:
             return self._computed(modules, supervision, values, derivative=derivative)
 
     def _computed(
-        self,
-        modules: ArrayModules,
-        supervision: ChainSupervision,
-        values: Any,
-        *,
-        derivative: bool,
+        self, modules: ArrayModules, supervision: ChainSupervision, values: Any, *, derivative: bool
     ) -> ChainResult:
         den = self.graph.forward_backward(
             values,
@@ -229,10 +224,7 @@ class ChainTraining:
     takes_device_arrays = True
 
     def __init__(
-        self,
-        nnet: Nnet,
-        den_fst: Fst | str | os.PathLike[str],
-        options: ChainOptions | None = None,
+        self, nnet: Nnet, den_fst: Fst | str | os.PathLike[str], options: ChainOptions | None = None
     ) -> None:
         """Makes the denominator graph.
 

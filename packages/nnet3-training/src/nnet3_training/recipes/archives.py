@@ -244,9 +244,7 @@ def _write_archives(
             "them are too short for an example"
         )
     count = max(
-        options.num_jobs_initial,
-        options.num_jobs_final,
-        round(frames / options.frames_per_archive),
+        options.num_jobs_initial, options.num_jobs_final, round(frames / options.frames_per_archive)
     )
     sizes = _deal(everything, unfinished, count, objective, rng)
     everything.unlink()

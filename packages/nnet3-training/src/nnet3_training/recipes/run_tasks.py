@@ -14,14 +14,7 @@ from pathlib import Path
 
 import attrs
 import numpy as np
-from nnet3_descriptors import (
-    Nnet,
-    read_nnet,
-    set_test_mode,
-    unvectorize,
-    vectorize,
-    write_nnet,
-)
+from nnet3_descriptors import Nnet, read_nnet, set_test_mode, unvectorize, vectorize, write_nnet
 from nnet3_descriptors.editing import set_dropout_proportion, set_learning_rate_factor
 from nnet3_runtime_cuda import TrainingError
 
@@ -242,9 +235,7 @@ def combine_networks(task: CombinationTask) -> records.FinalRecord:
     )
     write_nnet(kept(nnet, combined.nnet, task.options), task.network)
     return records.FinalRecord(
-        num_models=combined.num_models,
-        objectives=combined.objectives,
-        diagnostics=evaluate(task),
+        num_models=combined.num_models, objectives=combined.objectives, diagnostics=evaluate(task)
     )
 
 

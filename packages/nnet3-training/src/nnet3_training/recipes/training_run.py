@@ -30,11 +30,7 @@ from nnet3_training.chain.objective import ChainTraining
 from nnet3_training.errors import RecipeError
 from nnet3_training.evaluation import saturation
 from nnet3_training.recipes import records, run_tasks
-from nnet3_training.recipes.archives import (
-    RunObjective,
-    TrainingData,
-    make_archives,
-)
+from nnet3_training.recipes.archives import RunObjective, TrainingData, make_archives
 from nnet3_training.recipes.iterations import Iteration, RecipeOptions, first_combined, schedule
 from nnet3_training.workers import InProcess, Workers
 

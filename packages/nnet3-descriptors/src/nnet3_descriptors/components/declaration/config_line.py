@@ -38,11 +38,7 @@ class ConfigLine:
     """
 
     def __init__(
-        self,
-        source: str,
-        span: tuple[int, int],
-        first_word: str,
-        values: Mapping[str, ConfigValue],
+        self, source: str, span: tuple[int, int], first_word: str, values: Mapping[str, ConfigValue]
     ) -> None:
         self.source = source
         self.span = span

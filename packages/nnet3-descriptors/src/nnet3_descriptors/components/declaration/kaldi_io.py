@@ -93,11 +93,7 @@ def _read_field(
 
 
 def _fill_absent(
-    reader: Reader,
-    specs: tuple[FieldSpec, ...],
-    values: dict[str, Any],
-    start: int,
-    found: str,
+    reader: Reader, specs: tuple[FieldSpec, ...], values: dict[str, Any], start: int, found: str
 ) -> None:
     """Sets fields that the file lacks; the class has the other defaults."""
     for spec in specs:

@@ -197,8 +197,7 @@ class GeneralDropoutComponent(base.Component):
         (keys,) = index_keys(np.stack((which[:, N], which[:, T], 0 * which[:, N]), axis=1))
         masks, indexes = np.unique(keys, return_inverse=True)
         return GeneralDropoutPrecomputedIndexes(
-            num_mask_rows=len(masks),
-            indexes=np.repeat(indexes, self.dim // self.block_dim),
+            num_mask_rows=len(masks), indexes=np.repeat(indexes, self.dim // self.block_dim)
         )
 
 

@@ -75,13 +75,7 @@ class NaturalGradientPerElementScaleComponent(PerElementScaleComponent):
         rank: Rank of the estimate of the Fisher matrix.
     """
 
-    INFO = (
-        *PerElementScaleComponent.INFO,
-        "rank",
-        "update_period",
-        "num_samples_history",
-        "alpha",
-    )
+    INFO = (*PerElementScaleComponent.INFO, "rank", "update_period", "num_samples_history", "alpha")
     OBSOLETE = (("<MaxChangePerMinibatch>", kinds.Real()),)
     REPEATED = (("is_gradient", "scales"),)
     FILE_KEY = "scales"

@@ -251,10 +251,7 @@ def supervision_of(
 
 
 def _timed(
-    graph: Graph,
-    allowed: Sequence[frozenset[int]],
-    transitions: Transitions,
-    convert_to_pdfs: bool,
+    graph: Graph, allowed: Sequence[frozenset[int]], transitions: Transitions, convert_to_pdfs: bool
 ) -> Graph:
     """The paths of a graph of transition-ids with an allowed phone in each frame.
 

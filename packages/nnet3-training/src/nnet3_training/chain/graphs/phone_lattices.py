@@ -21,10 +21,7 @@ from nnet3_descriptors.files import BinaryReader, Reader, parse_integer, parse_r
 from nnet3_training.chain.fsts import files, fst
 from nnet3_training.errors import ExampleError
 
-_COSTS: Final = {
-    "compactlattice44": struct.Struct("<ff"),
-    "compactlattice84": struct.Struct("<dd"),
-}
+_COSTS: Final = {"compactlattice44": struct.Struct("<ff"), "compactlattice84": struct.Struct("<dd")}
 _INT32: Final = struct.Struct("<i")
 _INT64: Final = struct.Struct("<q")
 _ONE: Final = "0,0,"
