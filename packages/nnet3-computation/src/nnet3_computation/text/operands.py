@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING
 
 import attrs
 import numpy as np
@@ -21,9 +20,6 @@ from numpy.typing import NDArray
 from nnet3_computation import arrays, commands
 from nnet3_computation.commands.declaration import Command, OperandKind
 from nnet3_computation.computation import NnetComputation
-
-if TYPE_CHECKING:
-    pass
 
 NUMBER = r"-?\d+"
 ITEM = rf"{NUMBER}(?::{NUMBER}(?::{NUMBER})?|x\d+)?"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import nnet3_tables
@@ -12,9 +12,6 @@ from nnet3_training import recipes
 from nnet3_tools import cli, flags, streams
 from nnet3_tools.egs import forms
 from nnet3_tools.training.step_options import STEP_OPTIONS, trainer_options
-
-if TYPE_CHECKING:
-    pass
 
 
 @cli.tool(
