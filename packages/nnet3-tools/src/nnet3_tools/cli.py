@@ -221,7 +221,7 @@ def option(
     if default is not None:
         attributes["default"] = default
     if least is not None:
-        in_range = click.IntRange if isinstance(default, int) else click.FloatRange
+        in_range: Any = click.IntRange if isinstance(default, int) else click.FloatRange
         attributes["type"] = in_range(min=least)
     if shown:
         attributes["show_default"] = True
