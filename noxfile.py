@@ -23,6 +23,8 @@ from pathlib import Path
 
 import nox
 
+os.environ.setdefault("NNET3_CACHE_DIR", "")  # no session leaves anything in a home
+
 nox.needs_version = ">=2026.10.20"  # the first with sessions that run side by side
 nox.options.default_venv_backend = "uv"
 

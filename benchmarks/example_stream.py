@@ -21,6 +21,8 @@ import numpy as np
 from nnet3_training import ExampleInput, ExampleOutput, TrainingExample
 from nnet3_training.egs import example_bytes
 
+os.environ.setdefault("NNET3_CACHE_DIR", "")  # compiling is timed, too
+
 FRAMES, CONTEXT, COLUMNS, CLASSES = 20, 12, 40, 100
 
 TOOLS = {

@@ -16,6 +16,7 @@ cnn-tdnnf    six 2-d convolutions, nine TDNN-F layers 1024/128, two outputs     
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ import attrs
 
 if TYPE_CHECKING:
     from nnet3_computation import ComputationRequest
+
+os.environ.setdefault("NNET3_CACHE_DIR", "")  # compiling is timed, too
 
 IVECTOR_DIM = 100
 MAX_CHANGE = {"max-change": 0.75}

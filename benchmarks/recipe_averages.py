@@ -15,6 +15,7 @@ frame on held-out utterances, a fifth of all, with batch-norm in test mode:
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import sys
 import tempfile
@@ -25,6 +26,8 @@ from nnet3_descriptors import Nnet, parse_config, read_nnet
 from nnet3_training import Evaluator, in_test_mode, minibatches, read_examples
 from nnet3_training.recipes import JobRecord, RecipeOptions, TrainingRun, train_recipe
 from nnet3_training.workers import Processes
+
+os.environ.setdefault("NNET3_CACHE_DIR", "")  # compiling is timed, too
 
 DIGITS = Path(__file__).parents[1] / "examples" / "digits"
 sys.path.insert(0, str(DIGITS))

@@ -39,6 +39,8 @@ from pathlib import Path
 
 import numpy as np
 
+os.environ.setdefault("NNET3_CACHE_DIR", "")  # compiling is timed, too
+
 PIECE = 0.2
 """Seconds of a push."""
 

@@ -16,6 +16,7 @@ must be refused, and so must an utterance of several chunks if their outputs dep
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 import time
@@ -39,6 +40,8 @@ from nnet3_graph import ContextError
 from nnet3_runtime_cuda import RunError
 from small_thresholds import thresholds
 from test_looped_networks import add_lookahead, case_of_seed
+
+os.environ.setdefault("NNET3_CACHE_DIR", "")  # networks that no run sees again
 
 LARGEST_DIFFERENCE = 1e-5
 """Of a score, relative to the largest one of the utterance, or to 1."""

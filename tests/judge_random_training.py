@@ -12,6 +12,7 @@ A second trainer, which is saved and loaded between two steps, must end with the
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -39,6 +40,8 @@ from nnet3_training import (
     TrainingExample,
 )
 from small_thresholds import thresholds
+
+os.environ.setdefault("NNET3_CACHE_DIR", "")  # networks that no run sees again
 
 LARGEST_DIFFERENCE = 1e-4
 """Of a parameter's change, relative to the largest change of any parameter."""

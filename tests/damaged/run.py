@@ -39,6 +39,8 @@ from damaged.formats import FORMATS
 from damaged.registered import Try
 from damaged.using import Report, User
 
+os.environ.setdefault("NNET3_CACHE_DIR", "")  # damaged networks are compiled each time
+
 AT_A_TIME = 500
 """Files that one process handles."""
 STUCK = 900
