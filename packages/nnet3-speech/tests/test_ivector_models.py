@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import attrs
 import ivector_definition as definition
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from nnet3_speech import (
     OnlineCmvnOptions,
     OnlineCmvnState,
     Posteriors,
+    SpeechError,
     pruned_posteriors,
 )
 
