@@ -1,7 +1,7 @@
 """The operations that kernels record and machines run, and their operands.
 
-`protocol` has the operations, `gradients` and `natural_gradient` the operands of gradients,
-`panels` the layout of factors in panels, and `scratch` the shared working memory.
+`protocol` has the operations, `gradients` the operands of gradients, `natural_gradient` records the
+natural gradient, `panels` has the layout of factors in panels, and `scratch` the working memory.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 from nnet3_runtime_cuda.operations.gradients import (
     AffineGradient,
     AffinePreconditioner,
+    ColumnBlocks,
     EstimateState,
     FisherEstimate,
     GradientProduct,
     NaturalGradientOptions,
+    Side,
     TimeSplice,
 )
 from nnet3_runtime_cuda.operations.panels import Panels
@@ -23,6 +25,7 @@ __all__ = [
     "AffinePreconditioner",
     "Array",
     "Call",
+    "ColumnBlocks",
     "EstimateState",
     "FisherEstimate",
     "GradientProduct",
@@ -30,6 +33,7 @@ __all__ = [
     "Operand",
     "Operations",
     "Panels",
+    "Side",
     "Tape",
     "TimeSplice",
 ]
