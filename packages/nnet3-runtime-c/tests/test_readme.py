@@ -9,7 +9,7 @@ import nnet3_runtime_c
 import pytest
 from nnet3_descriptors import component_types, write_nnet
 from nnet3_descriptors.components import component_class
-from nnet3_runtime_c.components import _CONVERSIONS
+from nnet3_runtime_c.calls import CONVERSIONS
 from test_conversion import RECURRENT, network
 
 PATH = Path(__file__).resolve().parents[1] / "README.md"
@@ -37,5 +37,5 @@ def test_all_types() -> None:
     """Each component type has a conversion."""
     types = {component_class(name) for name in component_types()}
 
-    assert types == set(_CONVERSIONS)
+    assert types == set(CONVERSIONS)
     assert f"all {len(types)} types" in README

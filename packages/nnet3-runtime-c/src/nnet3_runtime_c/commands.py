@@ -40,7 +40,8 @@ from nnet3_descriptors import ComponentProperties, Nnet
 from nnet3_descriptors.components import Component
 from numpy.typing import NDArray
 
-from nnet3_runtime_c.components import Call, Place, Scratch, statements, why_not
+from nnet3_runtime_c.calls import Call, Place, Scratch
+from nnet3_runtime_c.components import joined, statements, why_not
 from nnet3_runtime_c.constants import Constants
 
 Rows = NDArray[np.int64]
@@ -100,15 +101,56 @@ class Converter:
             first: The number of the first of them.
         """
         swaps: list[SwapMatrix] = []
-        for number, command in enumerate(commands, first):
+        done = 0
+        for number, command in enumerate(commands):
+            if number < done:
+                continue
             if isinstance(command, SwapMatrix):
                 swaps.append(command)
                 continue
             yield from self._moves(swaps)
             swaps = []
-            yield from _CONVERSIONS[type(command)](command, self, number)
+            if isinstance(command, Propagate):
+                call, done = self._propagation(commands, number)
+                for each in range(number, done):
+                    yield from self._comment(commands[each], first + each)
+                yield from statements(call)
+            else:
+                yield from _CONVERSIONS[type(command)](command, self)
             self._scratch.clear()
         yield from self._moves(swaps)
+
+    def _propagation(self, commands: Sequence[Command], number: int) -> tuple[Call, int]:
+        """The call of a component with those behind it that it is joined with.
+
+        Returns:
+            The call, and the number of the first command that is not part of it.
+        """
+        command = commands[number]
+        assert isinstance(command, Propagate)
+        call, done = self._call(command), number + 1
+        for following, other in enumerate(commands[done:], done):
+            if type(other) in _NOTHING_TO_DO:
+                continue
+            if not isinstance(other, Propagate) or not (
+                other.input == other.output == command.output
+            ):
+                break
+            both = joined(call, *self._component(other))
+            if both is None:
+                break
+            call, done = both, following + 1
+        return call, done
+
+    def _component(self, c: Propagate) -> tuple[Component, str]:
+        """A component and its name."""
+        return self._nnet.components[c.component], self._nnet.component_names[c.component]
+
+    def _comment(self, command: Command, number: int) -> Iterator[str]:
+        """A comment that names the component of a command."""
+        if isinstance(command, Propagate):
+            component, name = self._component(command)
+            yield f"/* c{number}: {in_comment(name)}, {component.type} */"
 
     def call(self, kernel: str, *arguments: object) -> str:
         """A statement that calls a function of kernels.c."""
@@ -140,13 +182,10 @@ class Converter:
         number, row = places[:, 0], places[:, 1]
         return np.where(row < 0, -1, first[number] + row * stride[number])
 
-    def propagate(self, c: Propagate, number: int) -> Iterator[str]:
-        """The statements of a component."""
-        component, name = (
-            self._nnet.components[c.component],
-            self._nnet.component_names[c.component],
-        )
-        call = Call(
+    def _call(self, c: Propagate) -> Call:
+        """What a command gives a component."""
+        component, name = self._component(c)
+        return Call(
             component=component,
             name=name,
             x=self.place(c.input),
@@ -157,8 +196,6 @@ class Converter:
             constants=self.constants,
             scratch=self._scratch,
         )
-        yield f"/* c{number}: {in_comment(name)}, {component.type} */"
-        yield from statements(call)
 
     def node(self, number: int) -> str:
         """The name of a node in C."""
@@ -179,7 +216,7 @@ def _move(source: Place, to: Place) -> str:
     return f"memcpy(m + {to.first}, m + {source.first}, {size} * sizeof *m);"
 
 
-Conversion = Callable[[Any, Converter, int], Iterator[str]]
+Conversion = Callable[[Any, Converter], Iterator[str]]
 _CONVERSIONS: dict[type[Command], Conversion] = {}
 
 
@@ -195,7 +232,7 @@ def _converts(*command_types: type[Command]) -> Callable[[Conversion], Conversio
 
 def refusals(nnet: Nnet, commands: Sequence[Command]) -> Iterator[str]:
     """Yields the reason for each kind of command and component that cannot be expressed."""
-    seen: set[object] = {SwapMatrix}
+    seen: set[object] = {SwapMatrix, Propagate}
     for position, command in enumerate(commands):
         kind = type(command)
         if kind not in _CONVERSIONS and kind not in seen:
@@ -210,12 +247,12 @@ def refusals(nnet: Nnet, commands: Sequence[Command]) -> Iterator[str]:
 
 
 @_converts(AllocMatrixZeroed)
-def _zeros(c: AllocMatrixZeroed, to: Converter, number: int) -> Iterator[str]:
+def _zeros(c: AllocMatrixZeroed, to: Converter) -> Iterator[str]:
     place = to.place(c.matrix)
     yield f"memset(m + {place.first}, 0, {place.rows * place.columns} * sizeof *m);"
 
 
-@_converts(
+_NOTHING_TO_DO = (
     AllocMatrixUndefined,
     CompressMatrix,
     DeallocMatrix,
@@ -225,38 +262,36 @@ def _zeros(c: AllocMatrixZeroed, to: Converter, number: int) -> Iterator[str]:
     NoOperationMarker,
     StoreStats,
 )
-def _nothing(c: Command, to: Converter, number: int) -> Iterator[str]:
-    """Places are fixed; statistics and compression belong to training."""
+"""Places are fixed; statistics and compression belong to training."""
+
+
+@_converts(*_NOTHING_TO_DO)
+def _nothing(c: Command, to: Converter) -> Iterator[str]:
     yield from ()
 
 
-@_converts(Propagate)
-def _propagate(c: Propagate, to: Converter, number: int) -> Iterator[str]:
-    yield from to.propagate(c, number)
-
-
 @_converts(AcceptInput)
-def _accept(c: AcceptInput, to: Converter, number: int) -> Iterator[str]:
+def _accept(c: AcceptInput, to: Converter) -> Iterator[str]:
     place = to.place(c.matrix)
     size = place.rows * place.columns
     yield f"memcpy(m + {place.first}, in_{to.node(c.node)}, {size} * sizeof *m);"
 
 
 @_converts(ProvideOutput)
-def _provide(c: ProvideOutput, to: Converter, number: int) -> Iterator[str]:
+def _provide(c: ProvideOutput, to: Converter) -> Iterator[str]:
     place = to.place(c.matrix)
     size = place.rows * place.columns
     yield f"memcpy(out_{to.node(c.node)}, m + {place.first}, {size} * sizeof *m);"
 
 
 @_converts(SetConst)
-def _set_const(c: SetConst, to: Converter, number: int) -> Iterator[str]:
+def _set_const(c: SetConst, to: Converter) -> Iterator[str]:
     y = to.place(c.output)
     yield to.call("fill", y.rows, y.columns, float(c.alpha), y)
 
 
 @_converts(MatrixCopy, MatrixAdd)
-def _matrix(c: MatrixCopy | MatrixAdd, to: Converter, number: int) -> Iterator[str]:
+def _matrix(c: MatrixCopy | MatrixAdd, to: Converter) -> Iterator[str]:
     x, y = to.place(c.input), to.place(c.output)
     kernel = "copy" if isinstance(c, MatrixCopy) else "add"
     yield to.call(kernel, y.rows, y.columns, float(c.alpha), x, y)
@@ -275,7 +310,7 @@ def _gathered(to: Converter, first: Rows, y: Place, alpha: float, *, adds: bool)
 
 
 @_converts(CopyRows, AddRows)
-def _rows(c: CopyRows | AddRows, to: Converter, number: int) -> Iterator[str]:
+def _rows(c: CopyRows | AddRows, to: Converter) -> Iterator[str]:
     x, rows = to.place(c.input), np.asarray(to.lists("indexes", c.indexes), np.int64)
     first = np.where(rows < 0, -1, x.first + rows * x.stride)
     is_sum = isinstance(c, AddRows)
@@ -283,16 +318,14 @@ def _rows(c: CopyRows | AddRows, to: Converter, number: int) -> Iterator[str]:
 
 
 @_converts(CopyRowsMulti, AddRowsMulti)
-def _rows_multi(c: CopyRowsMulti | AddRowsMulti, to: Converter, number: int) -> Iterator[str]:
+def _rows_multi(c: CopyRowsMulti | AddRowsMulti, to: Converter) -> Iterator[str]:
     first = to.rows_of(to.lists("indexes_multi", c.indexes_multi))
     is_sum = isinstance(c, AddRowsMulti)
     yield _gathered(to, first, to.place(c.output), float(c.alpha), adds=is_sum)
 
 
 @_converts(CopyToRowsMulti, AddToRowsMulti)
-def _to_rows_multi(
-    c: CopyToRowsMulti | AddToRowsMulti, to: Converter, number: int
-) -> Iterator[str]:
+def _to_rows_multi(c: CopyToRowsMulti | AddToRowsMulti, to: Converter) -> Iterator[str]:
     x = to.place(c.input)
     table = to.constants.table(to.rows_of(to.lists("indexes_multi", c.indexes_multi)))
     adds = isinstance(c, AddToRowsMulti)
@@ -300,7 +333,7 @@ def _to_rows_multi(
 
 
 @_converts(AddRowRanges)
-def _row_ranges(c: AddRowRanges, to: Converter, number: int) -> Iterator[str]:
+def _row_ranges(c: AddRowRanges, to: Converter) -> Iterator[str]:
     x, y = to.place(c.input), to.place(c.output)
     table = to.constants.table(np.maximum(to.lists("indexes_ranges", c.indexes_ranges), 0))
     yield to.call("add_ranges", y.rows, y.columns, float(c.alpha), x, table, y)

@@ -35,7 +35,9 @@ def panels(matrix: ArrayLike) -> NDArray[np.float32]:
     out, columns = values.shape
     filled = np.zeros((-(-out // PANEL) * PANEL, columns), np.float32)
     filled[:out] = values
-    return np.ascontiguousarray(filled.reshape(-1, PANEL, columns).transpose(0, 2, 1))
+    return np.ascontiguousarray(
+        filled.reshape(len(filled) // PANEL, PANEL, columns).transpose(0, 2, 1)
+    )
 
 
 class Constants:

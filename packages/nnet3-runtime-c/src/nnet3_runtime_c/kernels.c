@@ -5,127 +5,240 @@
    With "adds", results are added to y; without, they replace it. */
 
 /* kernel vector: */
+#define NNET3_PANEL 16 /* columns of a panel of weights */
 #if defined(__GNUC__)
+/* Floats of a register, and the most rows whose sums fit in registers. With few rows, several
+   panels are computed at once: NNET3_WIDE(rows). */
 #if defined(__AVX512F__)
 #define NNET3_LANES 16
-#define NNET3_BLOCK 12
+#define NNET3_ROWS 7
+#define NNET3_WIDE(rows) 4
 #elif defined(__AVX__)
 #define NNET3_LANES 8
-#define NNET3_BLOCK 6
+#define NNET3_ROWS 6
+#define NNET3_WIDE(rows) ((rows) == 1 ? 4 : (rows) <= 3 ? 2 : 1)
 #elif defined(__aarch64__)
 #define NNET3_LANES 4
-#define NNET3_BLOCK 6
+#define NNET3_ROWS 6
+#define NNET3_WIDE(rows) ((rows) == 1 ? 4 : (rows) <= 3 ? 2 : 1)
 #else
 #define NNET3_LANES 4
-#define NNET3_BLOCK 3
+#define NNET3_ROWS 3
+#define NNET3_WIDE(rows) ((rows) == 1 ? 2 : 1)
 #endif
+#define NNET3_VECTORS (NNET3_PANEL / NNET3_LANES)
 typedef float nnet3_vector
     __attribute__((vector_size(4 * NNET3_LANES), aligned(4), may_alias));
+typedef int32_t nnet3_bits __attribute__((vector_size(4 * NNET3_LANES), aligned(4), may_alias));
+#if defined(__clang__)
+#define NNET3_UNROLL _Pragma("clang loop unroll(full)")
+#define NNET3_ONCE __attribute__((noinline))
+#else
+#define NNET3_UNROLL _Pragma("GCC unroll 32")
+#define NNET3_ONCE __attribute__((noinline, noclone)) /* large, so for all callers */
 #endif
-#define NNET3_PANEL 16
+#endif
 
-/* kernel product: vector */
+/* What is done with the elements of a product, x W^T: all of them are set to
+   s relu(x W^T + b) + o, or, with "adds", to s relu(y + x W^T) + o. Each of b, s and o may be 0. */
+struct nnet3_end {
+    const float *b, *s, *o;
+    int32_t adds, relu;
+};
+
+/* kernel ended: vector */
 #if defined(__GNUC__)
-#define NNET3_VECTORS (NNET3_PANEL / NNET3_LANES)
-
-/* Some rows times a panel: 16 columns of the weights, element k of all columns side by side. */
-static inline __attribute__((always_inline)) void nnet3_block(
-    int32_t rows, int32_t in, const float *x, int32_t xs, const float *w, const float *b, float *out)
+/* Elements of a product as the end wants them; "first" is their first column, y what was there. */
+static inline __attribute__((always_inline)) nnet3_vector nnet3_ended(
+    nnet3_vector found, struct nnet3_end end, int32_t first, const float *y)
 {
-    nnet3_vector sum[NNET3_BLOCK][NNET3_VECTORS];
+    if (end.b)
+        found += *(const nnet3_vector *)(end.b + first);
+    if (end.adds)
+        found += *(const nnet3_vector *)y;
+    if (end.relu)
+        found = (nnet3_vector)((nnet3_bits)found & (nnet3_bits)(found > 0.0f));
+    if (end.s)
+        found *= *(const nnet3_vector *)(end.s + first);
+    if (end.o)
+        found += *(const nnet3_vector *)(end.o + first);
+    return found;
+}
+#endif
+
+/* kernel block: ended */
+#if defined(__GNUC__)
+/* The elements of some rows and panels; the two numbers are constants where it is expanded, so that
+   sums stay in registers. */
+static inline __attribute__((always_inline)) void nnet3_block(
+    const int32_t rows, const int32_t panels, const int32_t (*term)[2], int32_t terms,
+    const float *x, int32_t xs, const float *w, size_t ws, struct nnet3_end end, float *y,
+    size_t ys)
+{
+    const int32_t vectors = panels * NNET3_VECTORS;
+    nnet3_vector sum[NNET3_ROWS][4 * NNET3_VECTORS], each[4 * NNET3_VECTORS];
     int32_t r, v, k;
-    for (r = 0; r < rows; r++)
-        for (v = 0; v < NNET3_VECTORS; v++)
-            sum[r][v] = *(const nnet3_vector *)(b + v * NNET3_LANES);
-    for (k = 0; k < in; k++, w += NNET3_PANEL)
-        for (r = 0; r < rows; r++) {
-            const float each = x[r * (size_t)xs + k];
-            for (v = 0; v < NNET3_VECTORS; v++)
-                sum[r][v] += each * *(const nnet3_vector *)(w + v * NNET3_LANES);
+    NNET3_UNROLL
+    for (r = 0; r < rows; r++) {
+        NNET3_UNROLL
+        for (v = 0; v < vectors; v++)
+            sum[r][v] = (nnet3_vector){0.0f};
+    }
+    for (; terms; terms--, term++) {
+        const float *from = x + (*term)[0];
+        for (k = (*term)[1]; k; k--, from++, w += NNET3_PANEL) {
+            NNET3_UNROLL
+            for (v = 0; v < vectors; v++) {
+                const float *at = w + v / NNET3_VECTORS * ws + v % NNET3_VECTORS * NNET3_LANES;
+                each[v] = *(const nnet3_vector *)at;
+            }
+            NNET3_UNROLL
+            for (r = 0; r < rows; r++) {
+                NNET3_UNROLL
+                for (v = 0; v < vectors; v++)
+                    sum[r][v] += from[r * (size_t)xs] * each[v];
+            }
         }
-    for (r = 0; r < rows; r++)
-        for (v = 0; v < NNET3_VECTORS; v++)
-            *(nnet3_vector *)(out + r * NNET3_PANEL + v * NNET3_LANES) = sum[r][v];
+    }
+    NNET3_UNROLL
+    for (r = 0; r < rows; r++) {
+        NNET3_UNROLL
+        for (v = 0; v < vectors; v++) {
+            float *to = y + r * ys + v * NNET3_LANES;
+            *(nnet3_vector *)to = nnet3_ended(sum[r][v], end, v * NNET3_LANES, to);
+        }
+    }
 }
 
-static void nnet3_blocks(
-    int32_t rows, int32_t in, const float *x, int32_t xs, const float *w, const float *b, float *out)
+/* The elements of some rows, at most NNET3_ROWS, and panels. */
+static NNET3_ONCE void nnet3_blocks(
+    int32_t rows, int32_t panels, const int32_t (*term)[2], int32_t terms, const float *x,
+    int32_t xs, const float *w, size_t ws, struct nnet3_end end, float *y, size_t ys)
 {
-    switch (rows) { /* each case has its own code, in which sums stay in registers */
-    case 1: nnet3_block(1, in, x, xs, w, b, out); break;
-    case 2: nnet3_block(2, in, x, xs, w, b, out); break;
-    case 3: nnet3_block(3, in, x, xs, w, b, out); break;
-#if NNET3_BLOCK > 3
-    case 4: nnet3_block(4, in, x, xs, w, b, out); break;
-    case 5: nnet3_block(5, in, x, xs, w, b, out); break;
-    case 6: nnet3_block(6, in, x, xs, w, b, out); break;
+    int32_t wide;
+    for (; panels; panels -= wide) {
+        wide = panels < NNET3_WIDE(rows) ? 1 : NNET3_WIDE(rows);
+        switch (wide > 1 ? rows : -rows) {
+#define NNET3_CASE(rows) \
+    case rows: \
+        nnet3_block(rows, NNET3_WIDE(rows), term, terms, x, xs, w, ws, end, y, ys); \
+        break;
+#define NNET3_CASE_OF_ONE(rows) \
+    case -rows: \
+        nnet3_block(rows, 1, term, terms, x, xs, w, ws, end, y, ys); \
+        break;
+        NNET3_CASE(1)
+        NNET3_CASE_OF_ONE(1)
+        NNET3_CASE_OF_ONE(2)
+        NNET3_CASE_OF_ONE(3)
+#if NNET3_ROWS > 3
+        NNET3_CASE(2)
+        NNET3_CASE(3)
+        NNET3_CASE_OF_ONE(4)
+        NNET3_CASE_OF_ONE(5)
+        NNET3_CASE_OF_ONE(6)
 #endif
-#if NNET3_BLOCK > 6
-    case 7: nnet3_block(7, in, x, xs, w, b, out); break;
-    case 8: nnet3_block(8, in, x, xs, w, b, out); break;
-    case 9: nnet3_block(9, in, x, xs, w, b, out); break;
-    case 10: nnet3_block(10, in, x, xs, w, b, out); break;
-    case 11: nnet3_block(11, in, x, xs, w, b, out); break;
-    case 12: nnet3_block(12, in, x, xs, w, b, out); break;
+#if NNET3_ROWS > 6
+        NNET3_CASE(4)
+        NNET3_CASE(5)
+        NNET3_CASE(6)
+        NNET3_CASE(7)
+        NNET3_CASE_OF_ONE(7)
 #endif
-    default: break;
+        default: break;
+        }
+        w += wide * ws;
+        y += wide * NNET3_PANEL;
+        end.b = end.b ? end.b + wide * NNET3_PANEL : 0;
+        end.s = end.s ? end.s + wide * NNET3_PANEL : 0;
+        end.o = end.o ? end.o + wide * NNET3_PANEL : 0;
     }
 }
 #else
-#define NNET3_BLOCK 4
+#define NNET3_ROWS 4
 static void nnet3_blocks(
-    int32_t rows, int32_t in, const float *x, int32_t xs, const float *w, const float *b, float *out)
+    int32_t rows, int32_t panels, const int32_t (*term)[2], int32_t terms, const float *x,
+    int32_t xs, const float *w, size_t ws, struct nnet3_end end, float *y, size_t ys)
 {
-    int32_t r, c, k;
-    for (r = 0; r < rows; r++, x += xs, out += NNET3_PANEL) {
-        memcpy(out, b, NNET3_PANEL * sizeof *out);
-        for (k = 0; k < in; k++)
+    int32_t r, c, k, t, p;
+    for (p = 0; p < panels; p++, w += ws)
+        for (r = 0; r < rows; r++) {
+            float *to = y + r * ys + p * NNET3_PANEL;
+            const float *from = w;
             for (c = 0; c < NNET3_PANEL; c++)
-                out[c] += x[k] * w[k * NNET3_PANEL + c];
-    }
+                to[c] = (end.adds ? to[c] : 0.0f) + (end.b ? end.b[p * NNET3_PANEL + c] : 0.0f);
+            for (t = 0; t < terms; t++)
+                for (k = 0; k < term[t][1]; k++, from += NNET3_PANEL) {
+                    const float each = x[r * (size_t)xs + term[t][0] + k];
+                    for (c = 0; c < NNET3_PANEL; c++)
+                        to[c] += each * from[c];
+                }
+            for (c = 0; c < NNET3_PANEL; c++) {
+                to[c] = end.relu && !(to[c] > 0.0f) ? 0.0f : to[c];
+                to[c] = (end.s ? end.s[p * NNET3_PANEL + c] * to[c] : to[c])
+                        + (end.o ? end.o[p * NNET3_PANEL + c] : 0.0f);
+            }
+        }
 }
 #endif
 
-/* y = x W^T + b. w has panels of 16 columns of y, ws elements apart; b is 0, or has whole panels. */
+/* kernel product: block */
+/* y = x W^T, with an end. A row of x is some parts of a row in memory, one after the other: a term
+   is the first element and the columns of a part. w has panels of 16 columns of y; b, s and o have
+   whole panels. */
 static void nnet3_product(
-    int32_t rows, int32_t in, int32_t out, const float *x, int32_t xs, const float *w, int32_t ws,
-    const float *b, float *y, int32_t ys, int32_t adds)
+    int32_t rows, int32_t out, const int32_t (*term)[2], int32_t terms, const float *x, int32_t xs,
+    const float *w, struct nnet3_end end, float *y, int32_t ys)
 {
-    static const float zeros[NNET3_PANEL];
-    float found[NNET3_BLOCK * NNET3_PANEL];
-    int32_t first, begin, count, columns, r, c;
-    for (first = 0; first < rows; first += NNET3_BLOCK) {
-        count = rows - first < NNET3_BLOCK ? rows - first : NNET3_BLOCK;
-        for (begin = 0; begin < out; begin += NNET3_PANEL) {
-            columns = out - begin < NNET3_PANEL ? out - begin : NNET3_PANEL;
-            nnet3_blocks(count, in, x + first * (size_t)xs, xs,
-                         w + begin / NNET3_PANEL * (size_t)ws, b ? b + begin : zeros, found);
-            for (r = 0; r < count; r++) {
-                float *to = y + (first + r) * (size_t)ys + begin;
-                const float *from = found + r * NNET3_PANEL;
-                if (adds)
-                    for (c = 0; c < columns; c++)
-                        to[c] += from[c];
-                else
-                    memcpy(to, from, columns * sizeof *to);
+    float found[NNET3_ROWS * NNET3_PANEL];
+    size_t ws = 0;
+    int32_t begin, count, first, blocks, some, t, r, rest = out % NNET3_PANEL;
+    for (t = 0; t < terms; t++)
+        ws += NNET3_PANEL * (size_t)term[t][1];
+    for (begin = 0; begin < out; begin += count) { /* so many columns stay in the cache */
+        count = out - begin < 4 * NNET3_PANEL ? out - begin : 4 * NNET3_PANEL;
+        if (count > NNET3_PANEL)
+            count -= count % NNET3_PANEL;
+        blocks = (rows + NNET3_ROWS - 1) / NNET3_ROWS;
+        for (first = 0; first < rows; first += some, blocks--) {
+            const float *from = x + first * (size_t)xs;
+            float *to = y + first * (size_t)ys + begin;
+            some = (rows - first + blocks - 1) / blocks;
+            if (count >= NNET3_PANEL) {
+                nnet3_blocks(some, count / NNET3_PANEL, term, terms, from, xs, w, ws, end, to, ys);
+                continue;
             }
+            memset(found, 0, sizeof found);
+            for (r = 0; end.adds && r < some; r++)
+                memcpy(found + r * NNET3_PANEL, to + r * (size_t)ys, rest * sizeof *to);
+            nnet3_blocks(some, 1, term, terms, from, xs, w, ws, end, found, NNET3_PANEL);
+            for (r = 0; r < some; r++)
+                memcpy(to + r * (size_t)ys, found + r * NNET3_PANEL, rest * sizeof *to);
         }
+        w += count / NNET3_PANEL * ws;
+        end.b = end.b ? end.b + count : 0;
+        end.s = end.s ? end.s + count : 0;
+        end.o = end.o ? end.o + count : 0;
     }
 }
 
 /* kernel products: product */
-/* Products of parts of the columns. A step is: first element of x, columns of x, first element of
-   the weights, distance of panels, first element of the bias or -1, first column of y, columns of y,
-   whether it adds. */
+/* Products for parts of the columns. A step is: first of the terms, number of them, first element
+   of the weights, first element of the bias or -1, first column of y, columns of y. */
 static void nnet3_products(
-    const int32_t (*step)[8], int32_t steps, int32_t rows, const float *x, int32_t xs,
-    const float *weights, float *y, int32_t ys)
+    const int32_t (*step)[6], int32_t steps, int32_t rows, const int32_t (*term)[2], const float *x,
+    int32_t xs, const float *weights, struct nnet3_end end, float *y, int32_t ys)
 {
-    int32_t s;
-    for (s = 0; s < steps; s++, step++)
-        nnet3_product(rows, (*step)[1], (*step)[6], x + (*step)[0], xs, weights + (*step)[2],
-                      (*step)[3], (*step)[4] < 0 ? 0 : weights + (*step)[4], y + (*step)[5], ys,
-                      (*step)[7]);
+    int32_t n;
+    for (n = 0; n < steps; n++) {
+        struct nnet3_end of = end;
+        const int32_t begin = step[n][4];
+        of.b = step[n][3] < 0 ? 0 : weights + step[n][3];
+        of.s = end.s ? end.s + begin : 0;
+        of.o = end.o ? end.o + begin : 0;
+        nnet3_product(rows, step[n][5], term + step[n][0], step[n][1], x, xs, weights + step[n][2],
+                      of, y + begin, ys);
+    }
 }
 
 /* kernel fill: */
