@@ -6,6 +6,7 @@ tensors and their bytes. Texts are config lines, and programs as `format_computa
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 import random
@@ -165,11 +166,10 @@ def odd_json(rng: random.Random, content: Any, times: int) -> Any:
         holder, key = rng.choice(places)
         if isinstance(holder, dict) and rng.random() < 0.05:
             del holder[key]
-        elif rng.random() < 0.1:
-            other, other_key = rng.choice(places)
-            holder[key] = json.loads(json.dumps(other[other_key]))
-        else:
-            holder[key] = _odd(rng, holder[key])
+            continue
+        other, other_key = rng.choice(places)
+        new = other[other_key] if rng.random() < 0.1 else _odd(rng, holder[key])
+        holder[key] = copy.deepcopy(new)  # a value in itself would have no end
     return content
 
 

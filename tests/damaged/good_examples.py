@@ -35,7 +35,6 @@ EXAMPLES, CHAIN_EXAMPLES = "examples", "chain examples"
 _FUNCTIONS = {
     "nnet3_training.egs.files.read_indexes": "integers",
     "nnet3_training.egs.files.read_stored_matrix": "matrix",
-    "nnet3_training.chain.examples.read_indexes": "integers",
 }
 """What else takes an element from a reader, beside the reader's own methods."""
 
