@@ -8,13 +8,16 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("resource")
+from damaged.damages import DAMAGES, damaged_file
 from damaged.formats import FORMATS
+from damaged.good_files import good_files
 from damaged.run import Options, chosen
 
 FILES = int(os.environ.get("DAMAGED_FILES", "1500"))
@@ -54,6 +57,30 @@ def test_use_of_what_is_damaged() -> None:
     assert sum(counts["uses"] for counts in report["counts"].values()) > 3 * used
 
 
+@pytest.mark.any_versions
+@pytest.mark.parametrize(("what", "share"), [("model files", 1), ("examples", 3)])
+def test_damaged_files_are_refused_or_read(what: str, share: int) -> None:
+    """Reading opens nothing else and takes a second and 64 MB; a message says at which byte."""
+    count = FILES // share
+    report = report_of("-m", "damaged.run", f"--count={count}", "--brief", f"--formats={what}")
+
+    assert report["faults"] == []
+    assert 0.05 < report["counts"][what]["used"] / count < 0.5
+
+
+@pytest.mark.parametrize("group", ["models", "examples"])
+def test_every_damage_is_done(group: str) -> None:
+    """A few hundred files have all kinds of damage, and all good files have elements."""
+    files = [damaged_file(1, number, group) for number in range(600)]
+    names = Counter(file.name.rsplit(", ", 1)[1] for file in files)
+    good = good_files(group)
+
+    assert set(names) == {damage.__name__ for damage in DAMAGES}
+    assert {file.binary for file in good} == {True, False}
+    assert all(len(file.elements) > 8 for file in good)
+    assert sum(file.data in {each.data for each in good} for file in files) < 0.15 * len(files)
+
+
 def test_files_are_repeatable() -> None:
     """A number means the same file, whatever was done before."""
     options = Options(
@@ -78,18 +105,33 @@ FAULTS = {
     "return True": None,
 }
 """What a use may do, and how it is reported; None if it is no fault."""
+READERS = {
+    "{}['key']": "KeyError: 'key'",
+    "open('/dev/null').close()": "open ('/dev/null'",
+    "compile('1', 'a', 'eval')": "compile (",
+    "np.ones(100 << 20, np.uint8)": "MemoryError",
+    "while True: pass": "TooLongError: took too long",
+    "raise ModelFileError('a', path='f')": "AssertionError: the offset is None",
+    "raise ModelFileError('a', path='f', offset=9)": "AssertionError: the offset is 9",
+    "raise ModelFileError('a', path='f', offset=8)": None,
+}
+"""What a reader of eight bytes may do, and how it is reported."""
 
 
 def test_faults_are_found() -> None:
     """Each kind of fault is reported, with the number that repeats it; the run goes on."""
-    uses = "".join(f"def one():\n    {each}\nUSES.append(one)\n" for each in FAULTS)
+    both = [*FAULTS, *READERS]
+    uses = "".join(f"def one():\n    {each}\nUSES.append(one)\n" for each in both)
     program = f"""
 import os, subprocess, warnings
 import numpy as np
-from nnet3_descriptors import Nnet3Error
+from nnet3_descriptors import ModelFileError, Nnet3Error
 from damaged import formats, run
 def use(user, seed, number, folder):
-    user.attempt("try", USES[number])
+    if number < {len(FAULTS)}:
+        user.attempt("try", USES[number])
+    else:
+        user.read(8, USES[number])
     return True
 USES = []
 {uses}
@@ -98,10 +140,11 @@ formats.FORMATS.clear()
 formats.FORMATS["a format"] = 1, use
 run.main()
 """
-    report = report_of("-c", program, f"--count={len(FAULTS)}", "--seconds=0.5")
+    report = report_of("-c", program, f"--count={len(both)}", "--seconds=0.5")
 
-    assert report["files"] == len(FAULTS) - 1  # the one whose process died is not among the counts
-    expected = [(n, fault) for n, fault in enumerate(FAULTS.values()) if fault is not None]
+    assert report["files"] == len(both) - 1  # the one whose process died is not among the counts
+    found = [*FAULTS.values(), *READERS.values()]
+    expected = [(n, fault) for n, fault in enumerate(found) if fault is not None]
     for fault, (number, message) in zip(report["faults"], expected, strict=True):
         assert fault.startswith(f"{number}: ")
         assert message in fault

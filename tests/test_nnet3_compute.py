@@ -101,74 +101,6 @@ def test_reports_what_it_did(tmp_path: Path) -> None:
     assert "\r" not in done.stderr  # a progress bar is for terminals
 
 
-def damaged_models() -> dict[str, bytes]:
-    """Files that are not networks, by their fault."""
-    whole = MODEL.read_bytes()
-    acoustic_model = (DIGITS_REFERENCE / "final.mdl").read_bytes()
-    transitions = acoustic_model[: acoustic_model.index(b"<Nnet3>")]
-
-    def flipped(near: bytes, offset: int) -> bytes:
-        at = whole.index(near) + offset
-        return whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :]
-
-    return {
-        "empty": b"",
-        "zeros": bytes(200),
-        "text": b"This is a letter, not a network.\n",
-        "gmm": transitions + b"<DIMENSION> \x04\x27\x00\x00\x00<NUMPDFS> \x04\x0b\x00\x00\x00",
-        "cut in a token": whole[: whole.index(b"<LinearParams>") + 5],
-        "cut in a matrix": whole[:2000],
-        "cut at the last byte": whole[:-1],
-        "flipped in the header": flipped(b"<Nnet3>", 2),
-        "flipped in a count": flipped(b"<NumComponents>", 17),
-        "flipped in a token": flipped(b"<BiasParams>", 3),
-        "flipped in a matrix header": flipped(b"<LinearParams> FM", 16),
-        "flipped in a number of rows": flipped(b"<LinearParams> FM", 21),
-        "unknown component": whole.replace(
-            b"<RectifiedLinearComponent>", b"<RectifiedCubicalComponent>"
-        ),
-        "unknown node in a descriptor": whole.replace(
-            b"input=tdnn1.affine\n", b"input=tdnn9.affine\n"
-        ),
-    }
-
-
-@pytest.mark.parametrize("damage", damaged_models())
-def test_damaged_model(damage: str, tmp_path: Path) -> None:
-    """A file that is not a network gives status 255, no output, and a line that names it."""
-    model, output = tmp_path / "damaged.raw", tmp_path / "output.ark"
-    model.write_bytes(damaged_models()[damage])
-    assert model.read_bytes() != MODEL.read_bytes()
-
-    done = compute(model, f"ark:{FEATURES}", f"ark:{output}")
-
-    assert done.returncode == 255
-    _, blank, line = done.stderr.splitlines()  # the command line is first
-    assert not blank
-    assert str(model) in line
-    assert not output.exists()
-
-
-def test_missing_model(tmp_path: Path) -> None:
-    """A model that does not exist gives one line that names it."""
-    done = compute_apart(
-        tmp_path / "nowhere.raw", f"ark:{FEATURES}", f"ark:{tmp_path / 'output.ark'}"
-    )
-
-    assert done.returncode == 255
-    _, blank, line = done.stderr.splitlines()  # the command line is first
-    assert not blank
-    assert "nowhere.raw" in line
-
-
-def test_missing_features(tmp_path: Path) -> None:
-    """An archive that does not exist is an error that names it."""
-    done = compute(MODEL, f"ark:{tmp_path / 'nowhere.ark'}", f"ark:{tmp_path / 'output.ark'}")
-
-    assert done.returncode == 255
-    assert "nowhere.ark" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("fault", "found"),
     [
@@ -292,15 +224,6 @@ def test_killed_in_the_middle(tool: str, tmp_path: Path) -> None:
     with contextlib.suppress(TableError):  # the kill can cut off the last entry
         found += (key for key, _ in read_table(f"ark:{part}"))
     assert found == [keys[number % len(keys)] for number in range(len(found))]
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
-def test_full_disk() -> None:
-    """Output that can't be written is never reported as success."""
-    done = compute_apart(MODEL, f"ark:{FEATURES}", "ark:/dev/full")
-
-    assert done.returncode == 255
-    assert "/dev/full" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,11 @@ import functools
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from random import Random
 
 import attrs
 import numpy as np
 import pytest
 from chain_graphs import largest_difference
-from nnet3_descriptors import Nnet3Error
 from nnet3_speech.hmm import (
     ContextDependency,
     Transitions,
@@ -253,44 +251,3 @@ def test_denominator_is_written_as_openfst_does() -> None:
     found = make_denominator_fst(read_fst(DIGITS / "phone_lm.fst"), *system(DIGITS))
 
     assert len(vector_bytes(found)) == (DIGITS / "den.fst").stat().st_size
-
-
-# ---- damage ----
-
-PHONES = [(1, 19), (29, 22), (30, 22), (1, 30)]
-
-
-def use(tree: Path, model: Path, phone_lm: Path) -> None:
-    """Makes a denominator and a supervision from files."""
-    read = read_tree(tree), read_transitions(model)
-    options = SupervisionOptions(frame_subsampling_factor=3)
-    supervision_of(ProtoSupervision.from_alignment(PHONES, options), *read)
-    make_denominator_fst(read_fst(phone_lm), *read)
-
-
-@pytest.mark.parametrize("damaged", ["tree", "0.trans_mdl", "phone_lm.fst"])
-def test_damaged_files(damaged: str, tmp_path: Path) -> None:
-    """Files that are cut or changed give one error that says what is wrong, or none.
-
-    The message is one line that is not long; and some of the cases give an error.
-    """
-    names = ["tree", "0.trans_mdl", "phone_lm.fst"]
-    data = (DIGITS / damaged).read_bytes()
-    random = Random(damaged)
-    errors = []
-    for number in range(40):
-        if number % 4 == 0:
-            changed = data[: random.randrange(len(data))]
-        else:
-            copy = bytearray(data)
-            for _ in range(random.choice((1, 2, 4))):
-                copy[random.randrange(len(copy))] = random.choice((0, 1, 0x7F, 0xFF, 0x20, 0x80))
-            changed = bytes(copy)
-        (tmp_path / damaged).write_bytes(changed)
-        paths = [(tmp_path if name == damaged else DIGITS) / name for name in names]
-        try:
-            use(*paths)
-        except Nnet3Error as error:
-            errors.append(str(error))
-    assert len(errors) > 10
-    assert all(len(error) < 500 and error.isprintable() for error in errors)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html.parser
 import importlib
 import inspect
 
@@ -36,6 +35,7 @@ from nnet3_training import (
     Trainer,
     TrainingExample,
 )
+from page_elements import Elements
 from reference_cases import REFERENCE, ROOT
 
 FRAMES = 40
@@ -135,25 +135,6 @@ def test_public_classes_have_reprs(package: str) -> None:
         and each.__repr__ is object.__repr__
         and not getattr(each, "_is_protocol", False)
     ] == []
-
-
-class Elements(html.parser.HTMLParser):
-    """Checks that each element that begins also ends."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        """Pushes an element."""
-        self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        """Ignores an element without content."""
-
-    def handle_endtag(self, tag: str) -> None:
-        """Pops the element that ends."""
-        assert self.open.pop() == tag
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """All formats that the packages read: a damaged file of each, reading it, and uses of the value.
 
 `FORMATS` has a function for each format, see `damaged.registered`; those of nnet3-speech are in
-`damaged.speech_formats`.
+`damaged.speech_formats`, and sizes of networks in `damaged.sizes`.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ from nnet3_training.hmm import initial_transition_model, read_hmm_topology
 from nnet3_training.options import _UNKNOWN, Checkpoint, _digest, _with_digest
 from nnet3_training.recipes import RecipeOptions, TrainingRun, train_recipe
 
-from damaged import speech_formats  # noqa: F401  (registers its formats)
+from damaged import sizes, speech_formats  # noqa: F401  (they register their formats)
 from damaged.bytes_and_words import damaged_data
 from damaged.containers import (
     CONTAINER_DAMAGES,
@@ -115,7 +115,9 @@ PLDA = Path(__file__).parents[2] / "packages" / "nnet3-speech" / "tests" / "plda
 def _model_files(user: User, seed: int, number: int, folder: Path) -> bool:
     file = damaged_file(seed, number)
     user.name = file.name
-    model = user.attempt("read", lambda: read(file.data, is_acoustic_model=file.is_acoustic_model))
+    model = user.read(
+        len(file.data), lambda: read(file.data, is_acoustic_model=file.is_acoustic_model)
+    )
     if isinstance(model, AcousticModel):
         user.attempt("transitions", lambda: Transitions.of(model.transition_model))
         model = model.nnet
@@ -348,7 +350,7 @@ def _matrix_files(user: User, seed: int, number: int, folder: Path) -> bool:
 def _examples(user: User, seed: int, number: int, folder: Path) -> bool:
     file = damaged_file(seed, number, "examples")
     user.name = file.name
-    examples = user.attempt("read", lambda: read_examples_of(file.data, file.kind))
+    examples = user.read(len(file.data), lambda: read_examples_of(file.data, file.kind))
     if examples is None:
         return False
     first = user.attempt("write", lambda: bytes_of(examples, file.kind))

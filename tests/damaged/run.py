@@ -33,11 +33,12 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+from nnet3_descriptors.components.declaration import is_component_type
 from nnet3_tables import TableWarning
 
 from damaged.formats import FORMATS
 from damaged.registered import Try
-from damaged.using import Report, User
+from damaged.using import WATCH, Report, User
 
 os.environ.setdefault("NNET3_CACHE_DIR", "")  # damaged networks are compiled each time
 
@@ -63,6 +64,7 @@ class Options:
     seconds: float
     thorough: float
     formats: str
+    brief: bool = False
 
 
 def chosen(options: Options, number: int) -> tuple[str, Try, random.Random]:
@@ -81,7 +83,8 @@ def handled(options: Options, numbers: range, shared: mmap.mmap, folder: Path) -
         name, function, rng = chosen(options, number)
         shared[: _SHARED.size] = _SHARED.pack(number, time.time())
         report = Report()
-        user = User(report, "", rng, options.seconds, is_thorough=rng.random() < options.thorough)
+        is_thorough = rng.random() < options.thorough
+        user = User(report, "", rng, options.seconds, is_thorough, options.brief)
         began = time.process_time()
         own = folder / "file"
         own.mkdir()
@@ -118,6 +121,7 @@ def _guard(folder: Path) -> None:
                 raise AssertionError(f"a file causes open {arguments!r:.100}")
 
     sys.addaudithook(hook)
+    sys.addaudithook(WATCH.hook)
 
 
 def _work(options: Options, numbers: range, shared: mmap.mmap, folder: Path, result: Path) -> None:
@@ -244,6 +248,7 @@ def run(options: Options) -> dict[str, Any]:
 
 def _prepare() -> None:
     """Makes what all processes need, once."""
+    is_component_type("NoSuchComponent")  # looks for installed packages, which happens only once
     for _, function in FORMATS.values():
         user = User(Report(), "", random.Random(0), 60.0, is_thorough=True)
         with tempfile.TemporaryDirectory() as name:
@@ -262,6 +267,7 @@ def main() -> None:
     add("--seconds", type=float, default=10.0, help="processor time that a use may take")
     add("--thorough", type=float, default=0.02, help="share of networks used in all ways")
     add("--formats", type=str, default="", help="only formats with this in their names")
+    parser.add_argument("--brief", action="store_true", help="read and write models, and no more")
     options = Options(**vars(parser.parse_args()))
     if not any(options.formats in name for name in FORMATS):
         parser.error(

@@ -7,11 +7,14 @@ must then work, or raise a `Nnet3Error`, within bounds of time and memory.
 from __future__ import annotations
 
 import io
+import mmap
 import random
+import resource
 import signal
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -29,6 +32,7 @@ from nnet3_computation import (
     plan_memory,
 )
 from nnet3_descriptors import (
+    ModelFileError,
     Nnet,
     Nnet3Error,
     node_config_lines,
@@ -60,6 +64,29 @@ MESSAGE = 5000
 """Characters that a message may have."""
 MOST_PARAMETERS = 1 << 20
 """Networks with more are not run."""
+READING = 1.0
+"""Processor time that reading a model file or an archive of examples may take."""
+GROWTH = 64 << 20
+"""Bytes of addresses that reading may take, besides four times the size of the file."""
+
+
+class Watch:
+    """Notes what a reader must not do: open files, run code, start processes, use the network."""
+
+    FORBIDDEN = ("open", "exec", "compile", "import", "os.", "subprocess.", "socket.", "ctypes.",
+                 "pickle.", "shutil.", "tempfile.")  # fmt: skip
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.on = False
+
+    def hook(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """What a process adds as a hook of audits."""
+        if self.on and event.startswith(self.FORBIDDEN):
+            self.events.append(f"{event} {arguments!r:.80}")
+
+
+WATCH = Watch()
 
 
 class TooLongError(BaseException):
@@ -91,6 +118,7 @@ class User:
         rng: Draws requests and values.
         seconds: Processor time that a use may take.
         is_thorough: Whether to try all uses of networks, not the most usual ones only.
+        is_brief: Whether what is read is only written and read again.
     """
 
     report: Report
@@ -98,6 +126,7 @@ class User:
     rng: random.Random
     seconds: float
     is_thorough: bool = True
+    is_brief: bool = False
 
     def attempt(self, what: str, use: Callable[[], Any]) -> Any:
         """Returns the result of a use; None if it is refused or fails."""
@@ -112,6 +141,30 @@ class User:
             self.report.faults.append(f"{self.name}: {what}: {traceback.format_exc(limit=-6)}")
             return None
         self.report.uses += 1
+        return result
+
+    def read(self, size: int, reader: Callable[[], Any]) -> Any:
+        """Returns what is read of a file of some bytes; None if it is refused or fails.
+
+        Reading takes little time and memory, opens and runs nothing else, and an error says at
+        which byte the fault is.
+        """
+
+        def read() -> Any:
+            with bounded_memory(GROWTH + 4 * size), _limited(READING):
+                WATCH.on = True
+                try:
+                    return reader()
+                except ModelFileError as error:
+                    if error.offset is None or not 0 <= error.offset <= size:
+                        raise AssertionError(f"the offset is {error.offset}: {error}") from error
+                    raise
+                finally:
+                    WATCH.on = False
+
+        result = self.attempt("read", read)
+        self.report.faults += [f"{self.name}: read: {event}" for event in WATCH.events]
+        WATCH.events.clear()
         return result
 
     def _check_message(self, what: str, error: Nnet3Error) -> None:
@@ -129,6 +182,9 @@ class User:
     def use_nnet(self, nnet: Nnet) -> None:
         """Uses a network in every way, or in the most usual ones."""
         attempt = self.attempt
+        if self.is_brief:
+            attempt("write", lambda: _written(nnet, binary=True))
+            return
         attempt("repr", lambda: repr(nnet))
         attempt("info", nnet.info)
         if not self.is_thorough:
@@ -360,6 +416,19 @@ def _written(nnet: Nnet, *, binary: bool) -> None:
     write_nnet(nnet, first, binary=binary)
     write_nnet(read_nnet(io.BytesIO(first.getvalue())), second, binary=binary)
     assert first.getvalue() == second.getvalue(), "what is written is not what was read"
+
+
+@contextmanager
+def bounded_memory(size: int) -> Iterator[None]:
+    """A context in which the process can take so many more bytes of addresses."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    taken = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * mmap.PAGESIZE
+    limit = taken + size if soft == resource.RLIM_INFINITY else min(soft, taken + size)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 @contextmanager

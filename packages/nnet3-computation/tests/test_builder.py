@@ -1,13 +1,10 @@
 """Computations that are built by hand, or added to after compiling."""
 
-import numpy as np
-import pytest
 from nnet3_compiler import compile_computation
 from nnet3_computation import (
     AcceptInput,
     AllocMatrixUndefined,
     ComputationBuilder,
-    ComputationError,
     ComputationRequest,
     CopyRows,
     DeallocMatrix,
@@ -62,40 +59,3 @@ def test_what_is_there_is_not_added_again() -> None:
     assert builder.indexes_multi([(1, 0)]) == builder.indexes_multi([(1, 0)])
     assert builder.indexes_ranges([(0, 1)]) == builder.indexes_ranges([(0, 1)])
     assert ComputationBuilder(computation).build() == computation
-
-
-def test_parts_that_are_not_there_are_refused() -> None:
-    """The message names the submatrix and its size."""
-    builder = ComputationBuilder()
-    whole = builder.matrix(3, 4)
-
-    with pytest.raises(ComputationError, match=r"^there is no submatrix 7$"):
-        builder.part(7)
-    with pytest.raises(ComputationError, match="submatrix 1 has 3 rows, there are no rows 1 up to"):
-        builder.part(whole, rows=(1, 4))
-
-
-@pytest.mark.parametrize(
-    "numbers",
-    [[1.5], ["a"], [2**40], None, [[1, 2], [3]], np.ma.masked_array([1, 2], mask=[True, False])],
-)
-def test_lists_are_integers(numbers: object) -> None:
-    """A list of anything but 32-bit integers is refused with its kind."""
-    builder = ComputationBuilder()
-
-    for add in (builder.indexes, builder.indexes_multi, builder.indexes_ranges):
-        with pytest.raises(ComputationError, match=f"^{add.__name__}: "):
-            add(numbers)
-
-
-def test_numbers_of_parts_are_integers() -> None:
-    """Fractions of rows and of numbers are refused."""
-    builder = ComputationBuilder()
-    whole = builder.matrix(3, 4)
-
-    with pytest.raises(ComputationError, match="the ends of rows to be an integer"):
-        builder.part(whole, rows=(0.5, 2))  # type: ignore[arg-type]
-    with pytest.raises(
-        ComputationError, match=r"number of a submatrix to be an integer, found 1\."
-    ):
-        builder.part(1.0)  # type: ignore[arg-type]

@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 import pytest
-from nnet3_descriptors import FileError
 from nnet3_descriptors.files import atomic_write, new_file, new_folder
 from nnet3_descriptors.files.atomic_write import LONGEST_PAUSE, write_atomically
 
@@ -202,16 +201,6 @@ class TestNewFolder:
         assert {each.name for each in tmp_path.iterdir()} == {"folder", "folder2"}
 
 
-def test_an_error_names_the_file_that_was_asked_for(tmp_path: Path) -> None:
-    """An error names the requested file, not the temporary one."""
-    path = tmp_path / "missing" / "file"
-
-    with pytest.raises(FileNotFoundError) as caught:
-        write_atomically(path, [b"content"])
-
-    assert caught.value.filename == str(path)
-
-
 def test_a_name_may_be_as_long_as_the_folder_allows(tmp_path: Path) -> None:
     """A file's name may be as long as the folder allows, despite the temporary file."""
     path = tmp_path / ("n" * os.pathconf(tmp_path, "PC_NAME_MAX"))
@@ -321,14 +310,6 @@ class TestLeftBehind:
         write_atomically(tmp_path / "file", [b"whole"])
 
         assert set(tmp_path.iterdir()) == {tmp_path / "file", left}
-
-
-def test_errors_are_of_both_families(tmp_path: Path) -> None:
-    """A failed write is an error of this package and of the reason's own class."""
-    with pytest.raises(FileError, match=r"cannot write '.*file': No such file or directory") as one:
-        write_atomically(tmp_path / "missing" / "file", [])
-
-    assert isinstance(one.value, FileNotFoundError)
 
 
 def test_a_target_that_goes_between_two_looks(

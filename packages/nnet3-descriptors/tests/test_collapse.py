@@ -6,7 +6,6 @@ from nnet3_descriptors import (
     ComponentNode,
     DimRangeNode,
     InputNode,
-    NetworkError,
     Nnet,
     parse_config,
     set_test_mode,
@@ -248,16 +247,6 @@ def test_options_choose_the_pairs(options: CollapseOptions, gone: set[str]) -> N
 
     removed = {node.name for node in nnet.nodes} - {node.name for node in collapsed.nodes}
     assert removed == gone | {f"{name}_input" for name in gone}
-
-
-def test_test_mode_is_required() -> None:
-    """A batch-norm or dropout outside of test mode cannot be folded."""
-    nnet = set_test_mode(network(LINES), on=False)
-
-    with pytest.raises(NetworkError, match="component 'norm': only in test mode"):
-        collapse_model(nnet, CollapseOptions(dropout=False))
-    with pytest.raises(NetworkError, match="component 'drop': only in test mode"):
-        collapse_model(nnet)
 
 
 def test_a_convolution_absorbs_dropout() -> None:

@@ -6,10 +6,8 @@ from nnet3_descriptors import (
     ComponentInputNode,
     ComponentNode,
     ConfigError,
-    DescriptorSyntaxError,
     DimRangeNode,
     InputNode,
-    NetworkError,
     Nnet,
     OutputNode,
     SourceError,
@@ -113,13 +111,6 @@ class TestExtension:
 
         assert nnet.node_names[-2:] == ("b_input", "b")
         assert len(nnet.nodes) == len(parse_config(CONFIG).nodes)
-
-    def test_a_node_that_was_redefined_may_break_another(self) -> None:
-        """A fault that no line causes is an error of the network."""
-        with pytest.raises(NetworkError, match="the input of node 'b' has dimension 1, but its"):
-            parse_config(
-                "dim-range-node name=c input-node=a dim-offset=0 dim=1", parse_config(CONFIG)
-            )
 
 
 class TestWriter:
@@ -274,30 +265,6 @@ class TestErrors:
         output = "" if "output-node" in line else "\noutput-node name=output input=input"
 
         assert fault(line + output) == (message, place)
-
-    def test_a_descriptor_is_shown_in_its_line(self) -> None:
-        """A syntax error in a descriptor has a position in the whole text."""
-        with pytest.raises(DescriptorSyntaxError) as caught:
-            parse_config("input-node name=input dim=4\noutput-node name=o input=Offset(input, a)")
-
-        assert str(caught.value).splitlines() == [
-            "line 2, column 40: expected an integer in Offset(), got 'a'",
-            "    output-node name=o input=Offset(input, a)",
-            "                                           ^",
-        ]
-
-    @pytest.mark.parametrize(
-        ("text", "message"),
-        [
-            ("", "the network has no input node"),
-            ("input-node name=i dim=3", "the network has no output node"),
-            ("output-node name=o input=Const(1, 3)", "the network has no input node"),
-        ],
-    )
-    def test_a_network_needs_input_and_output(self, text: str, message: str) -> None:
-        """A fault of the network as a whole has no place in the text."""
-        with pytest.raises(NetworkError, match=message):
-            parse_config(text)
 
     @pytest.mark.any_versions
     def test_unknown_names_in_a_large_network_are_still_quick(self) -> None:

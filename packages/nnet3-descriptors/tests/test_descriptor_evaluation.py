@@ -242,16 +242,3 @@ class TestDim:
         descriptor = parse_descriptor("Append(Sum(a, b), Offset(c, 1), Const(0, 7))")
 
         assert descriptor.dim(DIMS.__getitem__) == 15
-
-    @pytest.mark.parametrize(
-        ("text", "message"),
-        [
-            ("Sum(a, c)", r"the terms of Sum\(a, c\) must have the same dimension \(got 3 and 5\)"),
-            ("Failover(a, Const(1, 2))", r"\(got 3 and 2\)"),
-            ("Switch(a, c)", r"the sources of Switch\(a, c\) must have the same .* \(got 3, 5\)"),
-        ],
-    )
-    def test_refuses_terms_that_do_not_fit(self, text: str, message: str) -> None:
-        """Operands of Sum and Failover must have equal dimensions."""
-        with pytest.raises(NetworkError, match=message):
-            parse_descriptor(text).dim(DIMS.__getitem__)

@@ -1,7 +1,7 @@
 """The normal form of descriptors."""
 
 import pytest
-from nnet3_descriptors import DescriptorSyntaxError, parse_descriptor
+from nnet3_descriptors import parse_descriptor
 
 
 @pytest.mark.parametrize(
@@ -56,46 +56,6 @@ def test_normal_form(written: str, normal: str) -> None:
     """Each rule gives the normal form that Kaldi prints, or one that follows from Kaldi's rules."""
     assert normal == str(parse_descriptor(written))
     assert parse_descriptor(written) == parse_descriptor(normal)
-
-
-@pytest.mark.parametrize(
-    ("text", "message", "span"),
-    [
-        (
-            "IfDefined(Sum(Append(a, b), c))",
-            "the operands of Sum() must have the same number of appended parts (got 1 and 2)",
-            (10, 30),
-        ),
-        (
-            "Offset(Switch(a, IfDefined(b)), 1)",
-            "Switch() takes the rows of one sum from several nodes, so its arguments must be sums "
-            "of the same shape (got a, IfDefined(b))",
-            (7, 30),
-        ),
-        (
-            "Scale(1e30, Scale(1e30, a))",
-            "the scale of Scale() must be finite in single precision (got inf)",
-            (0, 27),
-        ),
-        (
-            "Const(1e39, 2)",
-            "the value of Const() must be finite in single precision (got 1e+39)",
-            (0, 14),
-        ),
-        (
-            "Offset(Offset(a, 2147483647), 1)",
-            "'t_offset' must fit in 32 bits (got 2147483648)",
-            (0, 32),
-        ),
-    ],
-)
-def test_refuses_what_has_no_normal_form(text: str, message: str, span: tuple[int, int]) -> None:
-    """A descriptor without a normal form is refused with the reason, at the form at fault."""
-    with pytest.raises(DescriptorSyntaxError) as caught:
-        parse_descriptor(text)
-
-    assert message == caught.value.message
-    assert span == caught.value.span
 
 
 @pytest.mark.parametrize(

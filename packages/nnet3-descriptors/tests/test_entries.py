@@ -77,12 +77,6 @@ def test_damage_within_a_stream() -> None:
     assert stream.given < 1 << 22
 
 
-def test_streams_that_break_off() -> None:
-    """An incomplete last entry is an error."""
-    with pytest.raises(ModelFileError):
-        list(read_entries(io.BytesIO(text(5)[:-3]), "s", decode))
-
-
 def test_values_that_are_empty() -> None:
     """The end of a line behind a key ends the value, which is empty, as in Kaldi."""
     found = read_entries(io.BytesIO(b"a\nb 1 2\nc \nd 3"), "s", integers)

@@ -2,26 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
-from nnet3_descriptors import NetworkError
 from nnet3_descriptors.values import array_of, has_masks, is_frozen, is_integer, read_only
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        (np.ma.masked_array([1.0]), "input: expected an array of numbers, found a masked array"),
-        ([np.ma.masked_array([1.0])], "input: expected an array of numbers, found a masked array"),
-        ([[1.0], [2.0, 3.0]], "input: expected an array of numbers: setting an array element"),
-    ],
-)
-def test_what_is_no_array(values: Any, message: str) -> None:
-    """Masked and ragged values are refused by the caller's class of errors, and by name."""
-    with pytest.raises(NetworkError, match=f"^{message}"):
-        array_of(values, "input", NetworkError)
 
 
 def test_arrays_are_not_copied() -> None:

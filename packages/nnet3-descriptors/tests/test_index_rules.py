@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from nnet3_descriptors import NetworkError, Nnet3Error
+from nnet3_descriptors import NetworkError
 from nnet3_descriptors.components import (
     BackpropTruncationComponent,
     BackpropTruncationPrecomputedIndexes,
@@ -275,22 +275,6 @@ def test_misfit_of_the_backward_part(
     """Indexes that only a backward command uses are not checked for a forward one."""
     assert indexes.misfit(component, 2, 1, backward=False) is None
     assert indexes.misfit(component, 2, 1, backward=True) == misfit
-
-
-@pytest.mark.parametrize(
-    ("row_stride", "row_offsets", "message"),
-    [
-        (0, (0,), "'row_stride' must be 1 to 2147483647, got 0"),
-        (1, (0, -1), "'row_offsets' must be 0 to 2147483647, got 0, -1"),
-        (1, (2**31,), "'row_offsets' must be 0 to 2147483647, got 2147483648"),
-    ],
-)
-def test_time_offset_indexes_that_are_no_rows(
-    row_stride: int, row_offsets: tuple[int, ...], message: str
-) -> None:
-    """Rows are counted from 0, and neighbouring output rows have separate input rows."""
-    with pytest.raises(Nnet3Error, match=f"^{message}$"):
-        TimeOffsetPrecomputedIndexes(row_stride=row_stride, row_offsets=row_offsets)
 
 
 @pytest.mark.parametrize(

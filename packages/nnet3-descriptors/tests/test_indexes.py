@@ -49,9 +49,3 @@ def test_order() -> None:
     indexes = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0], [2, -1, 5]], dtype=np.int32)
 
     assert index_order(indexes).tolist() == [4, 3, 0, 2, 1]
-
-
-def test_columns_of_different_lengths() -> None:
-    """Columns that do not belong together are refused by the error of this package."""
-    with pytest.raises(Nnet3Error, match="n, t and x must be scalars or have equal lengths"):
-        make_indexes([0, 1], [1, 2, 3])

@@ -8,7 +8,6 @@ from nnet3_descriptors import (
     ConfigError,
     LimitError,
     Limits,
-    NetworkError,
     Nnet,
     SerializationError,
     current_limits,
@@ -72,10 +71,3 @@ def test_limits_hold_for_a_statement_and_a_thread() -> None:
 
     assert seen == [default, Limits(dim=5)]
     assert current_limits() == default
-
-
-@pytest.mark.parametrize("value", [-1, 1.5, True, "9"])
-def test_a_limit_is_a_number(value: object) -> None:
-    """A limit that is not an integer of at least 0 is refused when the limits are made."""
-    with pytest.raises(NetworkError, match="the limit 'dim' must be an integer >= 0"):
-        Limits(dim=value)

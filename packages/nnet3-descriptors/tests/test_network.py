@@ -130,14 +130,6 @@ class TestConstruction:
         assert str(caught.value) == message
         assert caught.value.node == node
 
-    def test_component_names_must_be_tokens_and_distinct(self) -> None:
-        """Names that are ambiguous, or that a file could not restore, are refused."""
-        for name in ("tanh 1", "", "tänh", "#tanh", "a=b", '"tanh"', "//tanh", "tanh\n"):
-            with pytest.raises(NetworkError, match="printable text without spaces"):
-                make(INPUT, TANH_INPUT, TANH, OUTPUT, component_names=(name,))
-        with pytest.raises(NetworkError, match=r"2 names, 1 components"):
-            make(INPUT, TANH_INPUT, TANH, OUTPUT, component_names=("tanh", "tanh"))
-
     def test_parts_must_be_nodes_and_components(self) -> None:
         """Objects that are not nodes or components are refused; lists become tuples."""
         with pytest.raises(NetworkError, match=r"classes of nodes \(got 'tanh'\)"):
@@ -151,34 +143,6 @@ class TestConstruction:
         )
         assert listed == make(INPUT, TANH_INPUT, TANH, OUTPUT)
         assert hash(listed) == hash(make(INPUT, TANH_INPUT, TANH, OUTPUT))
-
-    @pytest.mark.parametrize(
-        ("make_node", "message"),
-        [
-            (lambda: InputNode(name="a b", dim=1), "'name' must begin with a letter"),
-            (lambda: InputNode(name="a", dim=0), "the dimension of node 'a' must be positive"),
-            (lambda: InputNode(name="a", dim=2.5), r"node 'a' must be an integer \(got 2.5\)"),
-            (lambda: InputNode(name="a", dim=2**31), "node 'a' must fit in 32 bits"),
-            (lambda: InputNode(name=5, dim=1), r"'name' must begin with a letter .* \(got 5\)"),
-            (lambda: ComponentNode(name="a", component=5), "'component' must be printable text"),
-            (
-                lambda: OutputNode(name="a", descriptor="b"),
-                r"node 'a' must be a Descriptor, which parse_descriptor makes \(got 'b'\)",
-            ),
-            (
-                lambda: DimRangeNode(name="a", source="b", dim_offset=-1, dim=1),
-                "'dim_offset' of node 'a' must be >= 0",
-            ),
-            (
-                lambda: OutputNode(name="a", descriptor=parse_descriptor("b"), objective="x"),
-                "must be linear or quadratic",
-            ),
-        ],
-    )
-    def test_nodes_cannot_be_built_invalid(self, make_node, message: str) -> None:
-        """A node checks its own fields."""
-        with pytest.raises(NetworkError, match=message):
-            make_node()
 
 
 class TestQueries:
@@ -207,17 +171,6 @@ class TestQueries:
         assert NNET.component("norm") is NNET.components[1]
         assert [node.name for node in NNET.input_nodes] == ["input"]
         assert [node.name for node in NNET.output_nodes] == ["output"]
-
-    @pytest.mark.parametrize("query", [NNET.node_index, NNET.node_dim, NNET.node])
-    def test_unknown_nodes(self, query) -> None:
-        """Asking for a node that does not exist is an error that names it."""
-        with pytest.raises(NetworkError, match="there is no node 'x'"):
-            query("x")
-
-    def test_unknown_components(self) -> None:
-        """Asking for a component that does not exist is an error that names it."""
-        with pytest.raises(NetworkError, match="there is no component 'x'"):
-            NNET.component("x")
 
     def test_modulus(self) -> None:
         """The modulus is the least common multiple over all descriptors."""
@@ -257,28 +210,6 @@ class TestStateDict:
 
         assert nnet.state_dict()["norm.stats_mean"].tolist() == [0.0] * 4
 
-    @pytest.mark.parametrize(
-        ("arrays", "message"),
-        [
-            ({"norm.mean": np.zeros(4)}, "there is no array 'norm.mean'"),
-            (
-                {"norm.stats_mean": np.zeros(5)},
-                r"'norm.stats_mean' must have the shape \(4,\) \(got \(5,\)\)",
-            ),
-            ({"norm.stats_mean": ["one"] * 4}, "'norm.stats_mean' must be numbers: expected real"),
-            ({"norm.stats_mean": [1j] * 4}, "must be numbers: expected real numbers, found comp"),
-            ({"norm.stats_mean": [1e39] * 4}, "1e.39 is too large for single precision"),
-            (
-                {"linear.params": [[0, 0], [0, np.nan], *[[np.inf, 0]] * 3]},
-                r"^'linear.params' must be finite: found nan at \[1, 1\]$",
-            ),
-        ],
-    )
-    def test_refuses_what_does_not_fit(self, arrays: dict[str, np.ndarray], message: str) -> None:
-        """An unknown name or a wrong shape is an error."""
-        with pytest.raises(NetworkError, match=message):
-            NNET.with_state_dict(arrays)
-
 
 class TestVectorize:
     """Tests for `vectorize` and `unvectorize`."""
@@ -298,22 +229,6 @@ class TestVectorize:
     def test_is_inverse(self) -> None:
         """A network restores its own vector."""
         assert unvectorize(NNET, vectorize(NNET)) == NNET
-
-    def test_refuses_another_length(self) -> None:
-        """The vector must have one value for each parameter."""
-        with pytest.raises(NetworkError, match=r"must have the shape \(38,\) \(got \(39,\)\)"):
-            unvectorize(NNET, np.zeros(39))
-        with pytest.raises(NetworkError, match="the vector must be numbers"):
-            unvectorize(NNET, [[1.0], [2.0, 3.0]])
-
-    def test_refuses_what_is_not_finite(self) -> None:
-        """The error names the parameter and its place."""
-        vector = np.zeros(38, np.float32)
-        vector[25] = -np.inf
-        with pytest.raises(
-            NetworkError, match=r"^'affine.bias_params' must be finite: found -inf at \[1\]$"
-        ):
-            unvectorize(NNET, vector)
 
     def test_files_are_read_as_they_are(self) -> None:
         """A network with NaN, as training that diverged leaves it, is read and written."""
@@ -340,12 +255,6 @@ def test_test_mode_is_switched_where_there_is_one() -> None:
     assert tested.component("norm").test_mode is True
     assert tested.component("affine") is NNET.component("affine")
     assert set_test_mode(tested, on=False) == NNET
-
-
-def test_components_that_do_not_fit_are_refused() -> None:
-    """A replacement with another dimension is an error at the node that no longer fits."""
-    with pytest.raises(NetworkError, match="the input of node 'norm' has dimension 4, but"):
-        NNET.with_components({"norm": TanhComponent(dim=5)})
 
 
 class TestDescriptions:

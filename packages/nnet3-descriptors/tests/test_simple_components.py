@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from component_forms import binary, from_binary, from_config, from_text
 from nnet3_descriptors.components import (
-    BlockAffineComponent,
     ClipGradientComponent,
     CompositeComponent,
     ConvolutionComponent,
@@ -22,7 +21,6 @@ from nnet3_descriptors.components import (
     RectifiedLinearComponent,
     SigmoidComponent,
     SoftmaxComponent,
-    SumGroupComponent,
     TanhComponent,
 )
 from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
@@ -375,19 +373,6 @@ class TestOlderFiles:
 
         assert from_binary(b"".join(writer.chunks)) == PermuteComponent(column_map=(1, 0, 2))
 
-    @pytest.mark.parametrize("value", [np.nan, -1, 3e9])
-    def test_permutation_of_no_columns(self, value: float) -> None:
-        """Numbers that cannot be columns are refused at their place."""
-        writer = BinaryWriter()
-        writer.token("<PermuteComponent>")
-        writer.token("<ColumnMap>")
-        writer.vector(np.float32([value, 0]))
-
-        with pytest.raises(ModelFileError, match="no column numbers") as caught:
-            from_binary(b"".join(writer.chunks))
-
-        assert len(b"\0B<PermuteComponent> <ColumnMap> ") == caught.value.offset
-
 
 class TestComposite:
     """A component made of components."""
@@ -440,26 +425,6 @@ class TestComposite:
         fixed = CompositeComponent(components=(TanhComponent(dim=2),))
         assert not fixed.properties & Property.UPDATABLE
 
-    @pytest.mark.parametrize(
-        ("depth", "message"),
-        [(2, "component 1 must be of a simple type, and no composite"), (200, "more than 16 deep")],
-    )
-    def test_composites_do_not_nest(self, depth: int, message: str) -> None:
-        """A composite within a composite is refused at any depth."""
-        head = "<CompositeComponent> <MaxRowsProcess> 1 <NumComponents> 1 "
-        part = "<NoOpComponent> <Dim> 1 </NoOpComponent> "
-
-        with pytest.raises(ModelFileError, match=message):
-            from_text(head * depth + part + "</CompositeComponent> " * depth)
-
-    def test_number_of_parts_is_checked_first(self) -> None:
-        """A number that does not fit into the file is refused."""
-        with pytest.raises(ModelFileError, match="impossible number of components"):
-            from_text(
-                "<CompositeComponent> <MaxRowsProcess> 1 <NumComponents> 90000 "
-                "<NoOpComponent> <Dim> 1 </NoOpComponent> </CompositeComponent> "
-            )
-
 
 def test_convolution_of_steps_that_leave_a_rest() -> None:
     """A file's filter steps need not reach the end of the input, as in Kaldi."""
@@ -471,18 +436,6 @@ def test_convolution_of_steps_that_leave_a_rest() -> None:
     assert component.output_dim == 6
     with pytest.raises(NetworkError, match="'filt_x_dim' must be <= 4, got 5"):
         component.replace(filt_x_dim=5, filter_params=np.ones((3, 5)))
-
-
-def test_dims_are_bounded() -> None:
-    """The number of columns must fit into 32 bits."""
-    with pytest.raises(NetworkError, match="input_dim must be 1 to 2147483647, got 4294967294"):
-        SumGroupComponent(sizes=(2**31 - 1, 2**31 - 1))
-
-
-def test_blocks_of_rows() -> None:
-    """The rows of the matrix of a block-affine map are blocks."""
-    with pytest.raises(NetworkError, match="'num_blocks' must divide 3, got 2"):
-        BlockAffineComponent(num_blocks=2, linear_params=np.ones((3, 1)), bias_params=np.ones(3))
 
 
 def test_short_repr() -> None:

@@ -2,7 +2,6 @@
 
 import pickle
 
-import attrs
 import numpy as np
 import pytest
 from nnet3_computation import ComputationRequest, IoSpecification, RequestError
@@ -10,7 +9,6 @@ from nnet3_descriptors import Limits, parse_config, use_limits
 from nnet3_graph import (
     ComputationGraphBuilder,
     NotComputableError,
-    UnboundedComputationError,
     build_computation_graph,
 )
 
@@ -67,102 +65,6 @@ def times(graph, nnet, node):
 
 class TestRequests:
     """Requests that do not fit the network."""
-
-    @pytest.mark.parametrize(
-        ("inputs", "outputs", "message"),
-        [
-            (
-                {"inputs": (0, 3)},
-                {"output": (0, 1)},
-                "the network has no node 'inputs' for the input of that name; its input nodes are "
-                "'input', 'ivector'; did you mean 'input'?",
-            ),
-            (
-                {"input": (0, 3)},
-                {"posteriors": (0, 1)},
-                "the network has no node 'posteriors' for the output of that name; its output "
-                "nodes are 'output'",
-            ),
-            (
-                {"part": (0, 3)},
-                {"output": (0, 1)},
-                "input 'part' is a dim-range node of the network; only input nodes and component "
-                "nodes can be given",
-            ),
-            (
-                {"tdnn_input": (0, 3)},
-                {"output": (0, 1)},
-                "input 'tdnn_input' is a component-input node of the network; only input nodes "
-                "and component nodes can be given",
-            ),
-            (
-                {"output": (0, 3)},
-                {"tdnn": (0, 1)},
-                "input 'output' is an output node of the network; only input nodes and component "
-                "nodes can be given",
-            ),
-            (
-                {"input": (0, 3)},
-                {"tdnn": (0, 1)},
-                "output 'tdnn' is a component node of the network; only output nodes can be "
-                "requested",
-            ),
-        ],
-    )
-    def test_names(self, inputs, outputs, message):
-        """An unknown name, or that of a node of another kind, gives a helpful error."""
-        with pytest.raises(RequestError) as caught:
-            ComputationGraphBuilder(network(TDNN), request(inputs, outputs))
-
-        assert str(caught.value) == message
-
-    def test_indexes_that_lie_far_apart(self):
-        """A request whose box would be too large is refused at once."""
-        spread = ComputationRequest(
-            inputs=[IoSpecification(name="input", indexes=[[0, 0, 0], [0, 2**30, 0]])],
-            outputs=[IoSpecification(name="output", indexes=[[0, 0, 0]])],
-        )
-
-        with pytest.raises(RequestError, match="spans 1073741825 values of t, 1 of x"):
-            build_computation_graph(network(TDNN), spread)
-
-    @pytest.mark.parametrize(("t", "far"), [(2**31 - 2, 2**31), (-(2**31) + 2, -(2**31))])
-    def test_rows_beyond_32_bits(self, t, far):
-        """Needed rows beyond the largest time are refused, not wrapped around."""
-        nnet = network(
-            "input-node name=input dim=4\noutput-node name=output "
-            "input=Sum(Offset(input, -2), Offset(input, 2))\n"
-        )
-        with pytest.raises(RequestError) as caught:
-            build_computation_graph(nnet, one_row(t, 0))
-
-        assert str(caught.value) == (
-            f"the outputs need rows as far as t = {far}; expected t from -2147483647 to 2147483647"
-        )
-
-    @pytest.mark.parametrize(
-        ("t", "x", "far"),
-        [
-            (2**31 - 3, 0, "t = 2147483648"),
-            (1 - 2**31, -7, "x = -2147483650"),
-            (0, 2**31 - 1, "x = 2147483650"),
-        ],
-    )
-    def test_components_that_are_asked_beyond_32_bits(self, t, x, far):
-        """A component without closed form is not asked about impossible rows."""
-        nnet = network(
-            "input-node name=input dim=4\ncomponent name=c type=DistributeComponent input-dim=4 "
-            "output-dim=2\ncomponent-node name=c component=c input=input\n"
-            f"output-node name=output input=Offset(c, 3, {'-2147483643' if x < 0 else 3})\n"
-        )
-
-        with pytest.raises(RequestError) as caught:
-            build_computation_graph(nnet, one_row(t, x))
-
-        assert str(caught.value) == (
-            f"the outputs need rows as far as {far}; "
-            f"expected {far[0]} from -2147483647 to 2147483647"
-        )
 
     @pytest.mark.parametrize("t", [2**31 - 1, 1 - 2**31])
     @pytest.mark.parametrize(
@@ -223,52 +125,6 @@ class TestRequests:
             "node 'c': the rows that its 10 rows read: 100 is above the limit of 99 (Limits.reads)"
         )
 
-    def test_order_of_calls(self):
-        """A builder that has not computed anything refuses questions."""
-        builder = ComputationGraphBuilder(
-            network(TDNN), request({"input": (0, 5)}, {"output": (2, 3)})
-        )
-
-        with pytest.raises(RuntimeError, match=r"call compute\(\) first"):
-            builder.all_outputs_are_computable()
-
-    @pytest.mark.parametrize(
-        "component",
-        [
-            "StatisticsExtractionComponent input-dim=2 input-period=2 output-period=10002",
-            "StatisticsPoolingComponent input-dim=2 input-period=10001 "
-            "left-context=0 right-context=10001",
-        ],
-    )
-    def test_refuses_a_component_of_too_many_residues(self, component):
-        """A component whose reads repeat only after too many frames is refused by name."""
-        nnet = parse_config(
-            f"input-node name=input dim=2\ncomponent name=c type={component}\n"
-            "component-node name=c component=c input=input\noutput-node name=output input=c"
-        )
-
-        match = r"its reads are the same: 1000[12] is above the limit of 10000 \(Limits.modulus\)"
-        with pytest.raises(RequestError, match=match):
-            build_computation_graph(nnet, request({"input": (0, 5)}, {"output": (0, 5)}))
-
-    def test_refuses_a_few_rows_far_apart(self):
-        """A request with few rows far apart has a tenth of the limit."""
-        nnet = network(TDNN)
-        few = request({"input": (0, 5), "ivector": (0, 1)}, {"output": (2, 3)})
-        far = attrs.evolve(few.outputs[0], indexes=np.array([[0, 10**8, 0]], dtype=np.int32))
-
-        with pytest.raises(RequestError, match=r"names only \d+ rows: \d+ is above a tenth of"):
-            build_computation_graph(nnet, attrs.evolve(few, outputs=(far,)))
-
-    def test_refuses_a_descriptor_of_too_many_residues(self):
-        """A descriptor that repeats after billions of frames is refused by name."""
-        nnet = parse_config(
-            "input-node name=input dim=1\noutput-node name=output input=Round(input, 2147483647)"
-        )
-
-        with pytest.raises(RequestError, match=r"'Round\(input, 2147483647\)' is the same: 2147"):
-            build_computation_graph(nnet, request({"input": (0, 5)}, {"output": (0, 5)}))
-
 
 class TestGraph:
     """The contents of graphs."""
@@ -327,18 +183,6 @@ class TestGraph:
         with pytest.raises(RequestError, match=r"expected integers of the shape \(rows, 4\)"):
             graph.find(rows)
 
-    def test_is_frozen(self):
-        """Neither the graph nor its arrays can be changed."""
-        graph = build_computation_graph(
-            network(TDNN), request({"input": (-2, 5), "ivector": (0, 1)}, {"output": (0, 3)})
-        )
-
-        for array in (graph.cindexes, graph.is_input, graph.dependencies, graph.dependency_splits):
-            with pytest.raises(ValueError, match="read-only"):
-                array[0] = 0
-        with pytest.raises(AttributeError):
-            graph.first_cindex_id = 1
-
 
 class TestRecurrence:
     """Networks that read their own past."""
@@ -378,26 +222,6 @@ class TestRecurrence:
 
         assert times(graph, nnet, "tanh") == [3, 4]
         assert times(graph, nnet, "input") == [0, 1, 3, 4]
-
-    def test_recurrence_that_has_no_end(self):
-        """A recurrence that could be computed back to any time is an error that names its nodes."""
-        nnet = rnn("IfDefined(Offset(tanh, -1))")
-        always = network(
-            RNN.format(recurrent="IfDefined(Offset(tanh, -1))").replace(
-                "input=Append(input,", "input=Append(ReplaceIndex(input, t, 0),"
-            )
-        )
-        wanted = request({"input": (0, 6)}, {"output": (3, 6)})
-
-        build_computation_graph(nnet, wanted)
-        with pytest.raises(UnboundedComputationError) as caught:
-            build_computation_graph(always, wanted)
-
-        assert str(caught.value) == (
-            "the recurrence through 'affine_input', 'affine', 'tanh_input', 'tanh' has no end: "
-            "each of its steps can be computed and needs one more"
-        )
-        assert caught.value.nodes == ("affine_input", "affine", "tanh_input", "tanh")
 
 
 class TestErrors:
@@ -441,64 +265,6 @@ class TestErrors:
         assert arrived.missing_inputs == caught.value.missing_inputs
         assert arrived.context == (2, 2)
 
-    def test_sequences_that_lack_something(self):
-        """Missing rows are listed for each sequence that lacks them."""
-        one_lacks_frames = ComputationRequest(
-            inputs=[
-                IoSpecification(
-                    name="input",
-                    indexes=[(0, t, 0) for t in range(5)] + [(7, t, 0) for t in range(1, 5)],
-                ),
-                IoSpecification(name="ivector", indexes=[(0, 0, 0)]),
-            ],
-            outputs=[IoSpecification(name="output", indexes=[(0, 2, 0), (7, 2, 0)])],
-        )
-
-        with pytest.raises(NotComputableError) as caught:
-            build_computation_graph(network(TDNN), one_lacks_frames)
-
-        assert "missing: 'input' at t = 0, for n = 7; 'ivector' at t = 0, for n = 7" in str(
-            caught.value
-        )
-
-    def test_recurrence_without_a_first_value(self):
-        """If only the first value of a recurrence is missing, the error says what to give."""
-        nnet = network(
-            RNN.format(recurrent="tanh").replace("Append(input, tanh)", "Append(tanh, tanh)")
-        )
-
-        with pytest.raises(NotComputableError) as caught:
-            build_computation_graph(nnet, request({"input": (0, 6)}, {"output": (3, 4)}))
-
-        assert str(caught.value).splitlines()[-1] == (
-            "    'affine_input' at (n, t, x) = (0, 3, 0), which depends on itself without end: no "
-            "first value of the recurrence is given (rows of 'affine', 'tanh' could be)"
-        )
-
-    def test_recurrence_back_to_missing_input(self):
-        """A required recurrence is followed back to the first missing frame."""
-        with pytest.raises(NotComputableError) as caught:
-            build_computation_graph(
-                rnn("Offset(tanh, -1)"), request({"input": (0, 6)}, {"output": (5, 8)})
-            )
-
-        assert "missing: 'input' at t = -1, 6 to 7" in str(caught.value).splitlines()
-
-    def test_long_chains_are_shortened(self):
-        """The message omits the middle of a long chain; the error's data has it."""
-        layers = "\n".join(
-            f"component name=l{k} type=NoOpComponent dim=1\n"
-            f"component-node name=l{k} component=l{k} input={f'l{k - 1}' if k else 'input'}"
-            for k in range(20)
-        )
-        nnet = network(f"input-node name=input dim=1\n{layers}\noutput-node name=output input=l19")
-
-        with pytest.raises(NotComputableError) as caught:
-            build_computation_graph(nnet, request({"input": (0, 6)}, {"output": (6, 7)}))
-
-        assert "    ... 30 more ..." in str(caught.value).splitlines()
-        assert len(caught.value.chain) == 42
-
     def test_row_of_no_period(self):
         """Pooled statistics exist only at multiples of their period."""
         nnet = network(
@@ -519,22 +285,6 @@ class TestErrors:
 class TestSegments:
     """Looped computations: each segment can read rows of the earlier ones."""
 
-    @pytest.mark.parametrize(
-        "config",
-        [
-            "input-node name=input dim=1\noutput-node name=output input=input",
-            RNN.format(recurrent="IfDefined(Offset(tanh, -2))"),
-        ],
-        ids=["other nodes", "another descriptor"],
-    )
-    def test_segments_of_two_networks(self, config):
-        """The graph of another network cannot be continued."""
-        rows = request({"input": (0, 3)}, {"output": (0, 3)})
-        other = build_computation_graph(network(config), rows)
-
-        with pytest.raises(RequestError, match="another network: it differs in node 1, 'affine_in"):
-            build_computation_graph(rnn("IfDefined(Offset(tanh, -1))"), rows, other)
-
     def test_second_segment_reads_the_first(self):
         """The state comes from the previous segment, and is not computed again."""
         nnet = rnn("IfDefined(Offset(tanh, -1))")
@@ -549,21 +299,6 @@ class TestSegments:
         tanh, before = nnet.node_index("tanh"), np.array([[1, 2, 0]], dtype=np.int32)
         assert second.cindex_ids(tanh, before) == first.cindex_ids(tanh, before)
         assert first.cindex_ids(tanh, before)[0] in second.dependencies
-
-    @pytest.mark.parametrize(
-        ("inputs", "outputs", "message"),
-        [
-            ((2, 5), (3, 5), "'input' that are given are in an earlier segment already, .* t = 2"),
-            ((3, 5), (2, 5), "'output' that are requested are in an earlier segment .* t = 2"),
-        ],
-    )  # fmt: skip
-    def test_rows_twice(self, inputs, outputs, message):
-        """Rows of an earlier segment can be neither given nor requested again."""
-        nnet = rnn("IfDefined(Offset(tanh, -1))")
-        first = build_computation_graph(nnet, request({"input": (0, 3)}, {"output": (0, 3)}))
-
-        with pytest.raises(RequestError, match=message):
-            build_computation_graph(nnet, request({"input": inputs}, {"output": outputs}), first)
 
     def test_other_sequences_in_the_second_segment(self):
         """Sequences that join later have no earlier state."""

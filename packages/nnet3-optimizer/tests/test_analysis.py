@@ -1,17 +1,14 @@
 """Variables, accesses and lifetimes follow from the declarations of the commands."""
 
-from collections.abc import Callable
-
 import numpy as np
-import pytest
 from brief_computations import NNET, computation
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnet3_computation import SCHEMA, ComputationError, NnetComputation
+from nnet3_computation import SCHEMA, NnetComputation
 from nnet3_computation.analysis import Variables, overlap
 from nnet3_computation.commands import Access, OperandKind
-from nnet3_descriptors import Nnet, parse_config
-from nnet3_optimizer import analyze, optimize
+from nnet3_descriptors import Nnet
+from nnet3_optimizer import analyze
 from optimizer_networks import examples
 
 TEXT = """
@@ -193,20 +190,3 @@ def test_commands_that_feed_others(example: tuple[Nnet, NnetComputation]) -> Non
     expected[analysis.flow.writer] = True
 
     assert np.array_equal(analysis.feeds, expected)
-
-
-def test_unknown_command_number() -> None:
-    """A command number that is too large is an error."""
-    with pytest.raises(IndexError):
-        analyze(NNET, computation(TEXT)).command_attributes(99)
-
-
-@pytest.mark.parametrize("function", [analyze, optimize])
-def test_a_computation_of_another_network(
-    function: Callable[[Nnet, NnetComputation], object],
-) -> None:
-    """A network without the nodes and components of the computation is refused at once."""
-    other = parse_config("input-node name=a dim=4\noutput-node name=b input=a")
-
-    with pytest.raises(ComputationError, match="another network: it "):
-        function(other, computation(TEXT))

@@ -11,7 +11,6 @@ from nnet3_computation import (
     ComputationError,
     ComputationRequest,
     IoSpecification,
-    check_runnable,
 )
 from nnet3_computation.commands import Backprop, Propagate, columns
 from nnet3_descriptors import parse_config
@@ -119,29 +118,6 @@ def test_message_shows_command_and_neighbours() -> None:
         "    c4: segment end",
         "    c5: free m1",
     ]
-
-
-def test_before_a_run_other_networks_are_found() -> None:
-    """A computation of another network cannot be run."""
-    other = computation(FORWARD.replace("affine.propagate", "wide.propagate"))
-
-    with pytest.raises(CheckError, match="components: c2: Propagate: input = m1 has 4 columns"):
-        check_runnable(NNET, other)
-
-
-def test_only_what_can_be_run() -> None:
-    """`check_runnable` requires matrices and lists to exist, but not that results make sense."""
-    check_runnable(NNET, computation(FORWARD.replace("free m1\n", "")))
-    without_zeros = computation(FORWARD.replace("m2 = zeros\n", ""))
-
-    with pytest.raises(CheckError, match="allocation: c1: m2 is never allocated"):
-        check_runnable(NNET, without_zeros)
-
-    compressed = computation(
-        FORWARD.replace("segment", "compress m2 (type 9, truncate 0, range 1.0)\nsegment")
-    )
-    with pytest.raises(CheckError, match=r"compression: c4: CompressMatrix: compression_type = 9"):
-        check_runnable(NNET, compressed)
 
 
 CASES = [
@@ -629,16 +605,3 @@ def test_label_without_goto() -> None:
     error = refused(FORWARD, ("m2 = zeros", "label\nm2 = zeros"))
 
     assert (error.check, error.message) == ("loop", "there is a label, but nothing goes to it")
-
-
-def test_debug_info_of_another_size() -> None:
-    """Debug info must have as many rows as the matrix."""
-    from nnet3_computation import MatrixDebugInfo
-    from nnet3_computation.computation import NO_DEBUG_INFO
-
-    given = computation(FORWARD)
-    info = MatrixDebugInfo(pattern=[[0, 0, 0, 0]])
-    damaged = attrs.evolve(given, matrix_debug_info=(NO_DEBUG_INFO, info, NO_DEBUG_INFO))
-
-    with pytest.raises(CheckError, match="debug info of m1 is of 1 rows, expected 4"):
-        check_computation(NNET, damaged)

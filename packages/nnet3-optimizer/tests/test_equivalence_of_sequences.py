@@ -17,7 +17,7 @@ from nnet3_computation.commands import (
     AddRows,
 )
 from nnet3_descriptors import Nnet, parse_config
-from nnet3_optimizer import EquivalenceError, optimize, verify_equivalent
+from nnet3_optimizer import optimize, verify_equivalent
 from stand_ins import Machine
 
 Example = tuple[Nnet, NnetComputation, NnetComputation]
@@ -224,19 +224,3 @@ def first_list(computation: NnetComputation) -> int:
     """The list of the first command that adds rows."""
     is_sum = computation.command_table[:, OPCODE_COLUMN] == AddRows.OPCODE
     return int(computation.command_table[is_sum][0, FIRST_OPERAND_COLUMN + 2])
-
-
-@pytest.mark.parametrize(
-    ("example", "places"),
-    [(tdnn, [0, 1]), (two_kinds, [0, 1]), (two_kinds, [0, 2])],
-    ids=["of one kind", "of two kinds", "of the same kind"],
-)
-def test_sequences_that_are_mixed_up(example: MakeExample, places: list[int]) -> None:
-    """Two exchanged rows of sequences are seen in a list of rows that is regular otherwise."""
-    nnet, compiled, _ = example()
-    indexes = [rows.copy() for rows in compiled.indexes]
-    number = first_list(compiled)
-    indexes[number][places] = indexes[number][places[::-1]]
-
-    with pytest.raises(EquivalenceError, match="'output' in segment 0 differs in"):
-        verify_equivalent(nnet, compiled, attrs.evolve(compiled, indexes=tuple(indexes)))

@@ -4,11 +4,8 @@ from collections import Counter
 
 import attrs
 import numpy as np
-import pytest
-from brief_computations import NNET, computation
 from hypothesis import given
 from hypothesis import strategies as st
-from nnet3_optimizer import EquivalenceError, verify_equivalent
 from nnet3_optimizer.equivalence.contents import Content, Rectangle
 from nnet3_optimizer.equivalence.hashes import seed_of, unknowns
 
@@ -119,21 +116,3 @@ m3 = wide.propagate(m2)
 provide output = m3
 segment end
 """
-
-
-def test_rows_whose_stretches_are_one() -> None:
-    """Two stretches with equal rows are recognised, even in a row that no other row is like."""
-    calls = (
-        "m3(3:3, :) = wide.propagate(m2(3:3, :))\n"
-        "m3(0:2, :) = wide.propagate(m2(0:2, :))\n"
-        "m3(4:8, :) = wide.propagate(m2(4:8, :))"
-    )
-    other = SPLICED.replace("m3 = wide.propagate(m2)", calls)
-
-    verify_equivalent(NNET, computation(SPLICED), computation(other))
-    with pytest.raises(
-        EquivalenceError, match="'output' in segment 0 differs in 2 of 9 rows: 3, 4"
-    ):
-        verify_equivalent(
-            NNET, computation(SPLICED), computation(other.replace("6, 3, 5", "6, 5, 3"))
-        )

@@ -2,7 +2,6 @@
 
 import tracemalloc
 
-import attrs
 import numpy as np
 import pytest
 from brief_computations import before_and_after, brief, computation, draft
@@ -15,21 +14,19 @@ from nnet3_computation import (
     CheckError,
     Command,
     ComputationBuilder,
-    ComputationError,
     ComputationRequest,
     IoSpecification,
     NnetComputation,
     NoOperation,
     NoOperationLabel,
     NoOperationMarker,
-    OptionError,
     Propagate,
     StoreStats,
     check_runnable,
     peak_bytes,
     plan_memory,
 )
-from nnet3_computation.commands import CopyRows, GotoLabel
+from nnet3_computation.commands import GotoLabel
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_optimizer import (
     EquivalenceError,
@@ -293,14 +290,6 @@ def test_rows_outside_between_rows_inside() -> None:
     ]
 
 
-def test_empty_range_of_times() -> None:
-    """An empty range is refused."""
-    options = OptimizeOptions(min_deriv_time=5, max_deriv_time=2)
-
-    with pytest.raises(ComputationError, match="no derivative is left between t = 5 and t = 2"):
-        optimize(RECURRENT, training(RECURRENT), options)
-
-
 def test_limits_hold_for_copies_alone() -> None:
     """A derivative that reaches the input by copies, without a Backprop, is limited, too."""
     nnet = parse_config("input-node name=input dim=2\noutput-node name=output input=input")
@@ -313,37 +302,6 @@ def test_limits_hold_for_copies_alone() -> None:
 
     derivative = Machine(nnet, limited).run().provided[1, "input"]
     assert derivative.any(axis=1).tolist() == [False, False, True, True]
-
-
-def test_limits_need_debug_info() -> None:
-    """Without debug info, the times of rows are unknown, which is an error."""
-    compiled = attrs.evolve(training(RECURRENT), matrix_debug_info=())
-
-    with pytest.raises(ComputationError, match="derivatives needs debug info"):
-        optimize(RECURRENT, compiled, OptimizeOptions(min_deriv_time=1))
-
-
-def test_memory_compression_level_must_exist() -> None:
-    """Levels other than the three are refused."""
-    with pytest.raises(OptionError, match="memory_compression_level must be 0, 1 or 2"):
-        OptimizeOptions(memory_compression_level=3)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"optimize": "no"},
-        {"verify": None},
-        {"min_deriv_time": float("nan")},
-        {"max_deriv_time": 1.5},
-        {"max_deriv_time_relative": True},
-        {"memory_compression_level": 1.0},
-    ],
-)
-def test_options_have_their_kinds(options: dict[str, object]) -> None:
-    """A switch is a bool and a time an integer; no other value is taken for one."""
-    with pytest.raises(OptionError, match=f"{next(iter(options))} must be "):
-        OptimizeOptions(**options)
 
 
 @pytest.mark.parametrize(
@@ -366,15 +324,6 @@ def test_a_round_ends(body: tuple[Command, ...], message: str | None) -> None:
         check_runnable(RECURRENT, loop)
     with pytest.raises(CheckError, match=message):
         verify_equivalent(RECURRENT, loop, loop)
-
-
-def test_a_loop_begins_with_a_segment() -> None:
-    """A loop that goes back into the middle of a segment is refused."""
-    builder = ComputationBuilder()
-    builder.add([NoOperation(), NoOperationLabel(), NoOperationMarker(), GotoLabel(label=1)])
-
-    with pytest.raises(CheckError, match="the label c1 does not begin a segment"):
-        check_runnable(RECURRENT, builder.build())
 
 
 def test_memos_may_have_any_numbers() -> None:
@@ -401,22 +350,3 @@ def test_memos_may_have_any_numbers() -> None:
         tracemalloc.stop()
 
     assert peak < 10_000_000
-
-
-def test_rows_that_are_not_there() -> None:
-    """A computation that reads a row behind the end of a matrix is refused with the command."""
-    builder = ComputationBuilder()
-    given, made = builder.matrix(3, 4), builder.matrix(2, 4)
-    builder.add(
-        [
-            AllocMatrixZeroed(matrix=given),
-            AllocMatrixZeroed(matrix=made),
-            CopyRows(output=made, input=given, indexes=builder.indexes([0, 1048576])),
-        ]
-    )
-
-    with pytest.raises(ComputationError) as caught:
-        optimize(RECURRENT, builder.build())
-
-    assert str(caught.value).startswith("rows: c2: CopyRows: ")
-    assert "1048576" in str(caught.value)

@@ -8,10 +8,7 @@ from brief_computations import computation
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from nnet3_computation import (
-    ComputationError,
-    MemoryPlan,
     NnetComputation,
-    OptionError,
     live_bytes,
     peak_bytes,
     plan_memory,
@@ -58,23 +55,6 @@ def test_compressed_matrices_count_at_their_compressed_size(kind: int, kept: int
     """
 
     assert live_bytes(computation(text)).tolist() == [64, kept, kept, 64, 0]
-
-
-@pytest.mark.parametrize("last", ["free m1", "compress m1 (type 1, truncate 1)"])
-def test_memory_that_is_not_there_cannot_be_given_back(last: str) -> None:
-    """Freeing a matrix that is not allocated is an error that names command and matrix."""
-    text = f"m1 = accept input\nfree m1\n{last}\nsegment end"
-
-    with pytest.raises(ComputationError, match="command c2: expected matrix m1 to be there"):
-        plan_memory(computation(text))
-
-
-def test_an_unknown_type_of_compression_has_no_size() -> None:
-    """An unknown type of compression is refused by name."""
-    compressed = computation("m1 = accept input\ncompress m1 (type 7, truncate 1)\nsegment end")
-
-    with pytest.raises(ComputationError, match="compression_type = 7, expected one of 1, 2, 3"):
-        peak_bytes(compressed)
 
 
 def test_compressed_form_lies_apart_from_the_elements() -> None:
@@ -146,31 +126,6 @@ def test_nothing_needs_no_memory() -> None:
     plan = plan_memory(NnetComputation())
 
     assert (plan.arena_bytes, plan.lower_bound_bytes, plan.offsets.tolist()) == (0, 0, [-1])
-
-
-@pytest.mark.parametrize("alignment", [0, -1, 1.5, float("nan"), 2**62, "8", True])
-def test_alignment_must_be_positive(alignment: object) -> None:
-    """An alignment that is no number of bytes, or of an absurd number, is refused."""
-    with pytest.raises(OptionError, match="alignment must be from 1 to 1073741824 bytes"):
-        plan_memory(computation(TEXT), alignment=alignment)
-
-
-@pytest.mark.parametrize(
-    "offsets",
-    [np.array([0, 2**64 - 1], np.uint64), [[0], [1, 2]], np.ma.masked_array([0, 0], mask=[1, 0])],
-)
-def test_offsets_are_what_was_given(offsets: object) -> None:
-    """Offsets that would wrap around, lose a mask or are no list are refused."""
-    with pytest.raises(ComputationError, match="offsets of a memory plan must"):
-        MemoryPlan(offsets=offsets, compressed_offsets=[-1, -1], arena_bytes=8, lower_bound_bytes=8)
-
-
-def test_only_a_compressed_matrix_is_decompressed() -> None:
-    """Bytes of a program that decompresses nothing are refused by command and matrix."""
-    text = "m1 = accept input\ndecompress m1\nsegment end"
-
-    with pytest.raises(ComputationError, match="command c1: expected matrix m1 to be compressed"):
-        peak_bytes(computation(text))
 
 
 def keeps_apart(blocks: Blocks, packing: Packing) -> bool:

@@ -61,25 +61,3 @@ def test_another_result(monkeypatch: pytest.MonkeyPatch) -> None:
         "pass 'calls_another_component', after consolidate_io: what is provided for node 'output' "
         "in segment 0 differs in 4 of 4 rows: 0, 1, 2, 3; row 0 from column 0 on"
     )
-
-
-def test_no_computation_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A result that a check refuses is reported with the check, without a proof."""
-    with_faulty_pass(monkeypatch, frees_early)
-
-    message = (
-        "pass 'frees_early', after consolidate_io: allocation: c3: m1 is accessed after c1 freed it"
-    )
-    with pytest.raises(PassError, match=message) as caught:
-        optimize(NNET, computation(TEXT), OptimizeOptions(verify=True))
-
-    assert "> c3: m2 = affine.propagate(m1)" in str(caught.value)
-
-
-def test_what_contradicts_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A result that is not a valid computation is reported with the pass, too."""
-    with_faulty_pass(monkeypatch, names_no_matrix)
-
-    message = "pass 'names_no_matrix', after consolidate_io: commands.0.: AcceptInput.matrix = 3 is"
-    with pytest.raises(PassError, match=message):
-        optimize(NNET, computation(TEXT), OptimizeOptions(verify=True))

@@ -55,16 +55,6 @@ def test_matrix_that_is_allocated_again() -> None:
     check(found, [[NAN, NAN]])
 
 
-def test_swap_matrix() -> None:
-    """A swap moves the elements; the source no longer has any."""
-    swap = SwapMatrix(destination=2, source=1)
-
-    check(run(X, [(3, 2)], [swap]), X)
-    with pytest.raises(ComputationError, match=r"^c2: MatrixCopy: m1 is not allocated$"):
-        run(X, [(3, 2)], [swap, MatrixCopy(output=2, input=1)])
-    check(run(X, [(3, 2)], [AllocMatrixZeroed(matrix=2), swap]), X)
-
-
 def test_matrix_copy_and_add() -> None:
     """Copies and sums scale by alpha; a copy is not a view of its source."""
     copy, change = MatrixCopy(output=2, input=1, alpha=2.0), SetConst(output=1, alpha=9.0)
@@ -131,19 +121,6 @@ def test_to_rows_of_several_matrices() -> None:
     check(added, [[1, 1], [0, -1], [-4, -5], [1, 1]])
 
 
-def test_row_that_is_named_twice() -> None:
-    """A row named twice is refused, by whichever submatrix it is named."""
-    lists = {"indexes_multi": [[(2, 1), (2, 1), (2, 0)]]}
-    commands = [AllocMatrixZeroed(matrix=2), AddToRowsMulti(input=1, indexes_multi=0)]
-
-    message = r"^c2: AddToRowsMulti: row 1 of m2 is written twice$"
-    with pytest.raises(ComputationError, match=message):
-        run(X, [(3, 2)], commands, **lists)
-    overlap = {"indexes_multi": [[(2, 1), (3, 0), (2, 0)]], "parts": [(2, 1, 1, 0, 2)]}
-    with pytest.raises(ComputationError, match=message):
-        run(X, [(3, 2)], commands, **overlap)
-
-
 def test_add_row_ranges() -> None:
     """Sums of rows from begin to before end are added; (-1, -1) and empty ranges add nothing."""
     lists = {"indexes_ranges": [[(0, 2), (-1, -1), (1, 3), (2, 2)]]}
@@ -191,26 +168,6 @@ def test_compression_to_signs(kind: int) -> None:
     found = round_trip([-1e9, -1.0, 0.0, 1e-30, 7.0], kind, 0.0, truncate=False)
 
     check(found, [0, 0, 0, 1, 1])
-
-
-def test_compressed_matrix() -> None:
-    """A compressed matrix cannot be read before it is decompressed, which is possible once."""
-    compress = CompressMatrix(matrix=1, compression_type=5, truncate=0, alpha=0.0)
-    alloc, copy = AllocMatrixZeroed(matrix=2), MatrixCopy(output=2, input=1)
-    decompress = DecompressMatrix(matrix=1)
-
-    with pytest.raises(ComputationError, match=r"^c3: MatrixCopy: m1 is compressed$"):
-        run(X, [(3, 2)], [compress, alloc, copy])
-    with pytest.raises(ComputationError, match=r"^c3: DecompressMatrix: m1 is not compressed$"):
-        run(X, [(3, 2)], [compress, decompress, decompress])
-
-
-@pytest.mark.parametrize(("kind", "limit"), [(6, 1.0), (1, 0.0), (4, -2.0)])
-def test_unknown_compression(kind: int, limit: float) -> None:
-    """Errors name the type and the range."""
-    message = rf"^c1: CompressMatrix: there is no compression of type {kind} with the range "
-    with pytest.raises(ComputationError, match=f"{message}{limit:g}$"):
-        round_trip([1.0], kind, limit, truncate=True)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from nnet3_computation import (
     AcceptInput,
     AllocMatrixZeroed,
     Command,
-    ComputationError,
     ComputationRequest,
     IoSpecification,
     MatrixAdd,
@@ -30,7 +29,6 @@ from nnet3_runtime_reference import (
 )
 from nnet3_runtime_reference.commands import execute
 from nnet3_runtime_reference.state import State
-from numpy.typing import DTypeLike
 from programs import INPUT, OUTPUT, computation, identity
 
 SPLICED = """
@@ -305,67 +303,6 @@ def test_inputs_that_do_not_fit(given: dict[str, object], message: str) -> None:
     assert computer.backward({"output": np.ones((8, 3))})["input"].shape == (10, 2)
 
 
-def test_numbers_fit_the_precision() -> None:
-    """In float32 a number that overflows there is refused: it would compute as infinity."""
-    computer = spliced_computer(dtype=np.float32)
-
-    with pytest.raises(RunError, match=r"finite numbers of float32, found 1e\+39 in row 0"):
-        computer.forward({"input": np.full((10, 2), 1e39)})
-
-
-@pytest.mark.parametrize("dtype", ["half precision", np.float16, int])
-def test_other_precisions(dtype: DTypeLike) -> None:
-    """There are two precisions; anything else is refused."""
-    with pytest.raises(RunError, match="the dtype must be float32 or float64"):
-        spliced_computer(dtype=dtype)
-
-
-def test_passes_that_are_not_there() -> None:
-    """A backward pass needs a forward pass, and a computation with derivatives."""
-    computer = spliced_computer()
-    with pytest.raises(
-        RunError, match=r"^backward\(\) needs a forward\(\) before it, one for each"
-    ):
-        computer.backward({"output": np.ones((8, 3))})
-    computer.forward({"input": np.ones((10, 2))})
-    with pytest.raises(
-        RunError, match=r"^output derivative 'output' is missing; expected an array"
-    ):
-        computer.backward({})
-
-    forward_only = spliced_computer(training=False)
-    forward_only.forward({"input": np.ones((10, 2))})
-    with pytest.raises(RunError, match=r"^the computation was compiled without a backward pass$"):
-        forward_only.backward({"output": np.ones((8, 3))})
-    with pytest.raises(
-        RunError, match=r"^the request did not ask for the derivative of the model$"
-    ):
-        _ = forward_only.gradient
-
-
-def test_computer_of_what_does_not_fit() -> None:
-    """Another network and another dtype are refused."""
-    program = compile_computation(network(SPLICED), request(range(-1, 4), range(4)))
-
-    with pytest.raises(
-        ComputationError, match=r"^the computation is of another network: the number of"
-    ):
-        ReferenceComputer(identity(2), program)
-    with pytest.raises(RunError, match=r"^the dtype must be float32 or float64 \(got int64\)$"):
-        ReferenceComputer(network(SPLICED), program, np.int64)
-
-
-def test_component_of_another_size() -> None:
-    """If the result of a formula does not fit its matrix, the command is named."""
-    compiled = compile_computation(network(SPLICED), request(range(-1, 4), range(4)))
-    program = attrs.evolve(compiled, network=None)  # the fingerprint would refuse it first
-    wider = network(SPLICED.replace("output-dim=3", "output-dim=4").replace("dim=3", "dim=4"))
-
-    message = r"^c\d+: Propagate: values of shape \(8, 4\) do not fit a submatrix of \(8, 3\)$"
-    with pytest.raises(ComputationError, match=message):
-        ReferenceComputer(wider, program).forward({"input": np.ones((10, 2))})
-
-
 def test_type_without_a_formula() -> None:
     """A component type without a formula is named."""
 
@@ -421,15 +358,6 @@ def test_given_masks() -> None:
         computer.forward(twos)
     others = dropout_computer(GivenMasks({"another": []}))
     assert others.forward(twos)["output"].shape == (10, 2)
-
-
-def test_draws_from_wrong_values() -> None:
-    """Seeds that generators cannot have, and masks without names of components, are refused."""
-    for seed in (-1, 0.5):
-        with pytest.raises(RunError, match=f"^the seed must be an integer >= 0 .got {seed}.$"):
-            Draws(seed)  # type: ignore[arg-type]
-    with pytest.raises(RunError, match="expected a mapping from components to masks, found list"):
-        GivenMasks([])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,7 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from nnet3_speech import SpeechError, read_wav
+from nnet3_speech import read_wav
 from wav_files import chunk, extension, wav
 
 VALUES = np.array([0, 1, -1, 32767, -32768, 12345], np.float32)
@@ -100,21 +98,3 @@ def test_pipe() -> None:
     thread.join()
 
     np.testing.assert_array_equal(samples[0], np.arange(100000).astype(np.int16))
-
-
-@given(
-    st.binary(max_size=200),
-    st.integers(0, 60),
-    st.integers(0, 255),
-)
-def test_damaged_files(data: bytes, place: int, value: int) -> None:
-    """A file with a changed byte, or any bytes, is read, or refused as any damaged file."""
-    damaged = bytearray(wav(data))
-    damaged[min(place, len(damaged) - 1)] = value
-    for content in (bytes(damaged), data):
-        try:
-            recording = read_wav(io.BytesIO(content))
-        except SpeechError:
-            continue
-        assert recording.samples.size
-        assert np.isfinite(recording.samples).all()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-import attrs
 import ivector_definition as definition
 import numpy as np
 import pytest
@@ -19,7 +18,6 @@ from nnet3_speech import (
     OnlineCmvnOptions,
     OnlineCmvnState,
     Posteriors,
-    SpeechError,
     pruned_posteriors,
 )
 
@@ -53,19 +51,6 @@ def extractor(
         projections=rng.standard_normal((count, dim, size)),
         inverse_covariances=positive(rng, count, dim),
         prior_offset=3.5,
-    )
-
-
-@pytest.mark.parametrize("offset", [1e39, -np.inf, np.nan])
-def test_prior_offset_of_single_precision(offset: float) -> None:
-    """The mean of i-vectors, which a speaker's state has in single precision, is checked."""
-    model = extractor(np.random.default_rng(0), 2, 3, 2, w=False)
-
-    with pytest.raises(SpeechError) as caught:
-        attrs.evolve(model, prior_offset=offset)
-
-    assert str(caught.value) == (
-        f"an i-vector extractor: expected a prior offset of single precision, found {offset}"
     )
 
 

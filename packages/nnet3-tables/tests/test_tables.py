@@ -1,7 +1,5 @@
 """Reading and writing Kaldi's tables, especially with errors."""
 
-import contextlib
-import io
 import itertools
 import os
 import re
@@ -12,8 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from nnet3_tables import (
     MatrixLookup,
     MatrixWriter,
@@ -26,7 +22,6 @@ from nnet3_tables import (
     read_matrices,
     read_tokens,
 )
-from nnet3_tables.archive import matrix, read_archive
 
 MATRICES = {f"utterance{k}": np.arange(12.0, dtype=np.float32).reshape(4, 3) + k for k in range(3)}
 
@@ -258,33 +253,6 @@ def test_damage(data: bytes, message: str, tmp_path: Path) -> None:
     )
     with pytest.warns(TableWarning, match=message):
         assert_equal(read_all(f"ark,p:{tmp_path}/a.ark"), {"first": np.ones((1, 1), np.float32)})
-
-
-WHOLE = (
-    b"a \0BFM \4\2\0\0\0\4\1\0\0\0" + bytes(8)
-    + b"b \0BCM3 " + bytes(8) + b"\2\0\0\0\1\0\0\0" + bytes(2)
-    + b"c  [\n  1 2\n  3 4 ]\n"
-    + b"d \0BDM \4\1\0\0\0\4\1\0\0\0" + bytes(8)
-)  # fmt: skip
-
-
-@given(st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.binary(max_size=6)), max_size=4))
-def test_any_damage(damage: list[tuple[int, bytes]]) -> None:
-    """An archive with arbitrary damage is read, or gives a TableError."""
-    data = bytearray(WHOLE)
-    for start, others in damage:
-        data[start : start + len(others)] = others
-    with contextlib.suppress(TableError):
-        for entry in read_archive(io.BytesIO(data), "a.ark", matrix):
-            assert entry.value.ndim == 2
-
-
-def test_whole() -> None:
-    """The archive above, undamaged, has four matrices."""
-    entries = read_archive(io.BytesIO(WHOLE), "a.ark", matrix)
-    shapes = {entry.key: entry.value.shape for entry in entries}
-
-    assert shapes == {"a": (2, 1), "b": (2, 1), "c": (2, 2), "d": (1, 1)}
 
 
 def test_others_compute_while_a_command_is_waited_for(archive: Path, tmp_path: Path) -> None:

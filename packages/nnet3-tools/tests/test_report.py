@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html.parser
 import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -27,6 +26,7 @@ from nnet3_report.pages.program_facts import program_facts
 from nnet3_report.pages.time_facts import time_facts
 from nnet3_runtime_cuda import NnetComputer
 from nnet3_tools.models.describing import nnet3_report
+from page_elements import Elements
 from threadpoolctl import threadpool_info
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -285,30 +285,6 @@ def test_times_of_one_thread(nnet: Nnet, monkeypatch: pytest.MonkeyPatch) -> Non
     time_facts(nnet, wanted, program.optimized)
 
     assert threads == {1}
-
-
-class Elements(html.parser.HTMLParser):
-    """Looks whether each element that begins also ends, and what addresses a page has."""
-
-    EMPTY = frozenset({"meta", "br"})
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.addresses: list[str] = []
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        """Notes a beginning."""
-        self.addresses += [str(value) for name, value in attributes if name in ("href", "src")]
-        if tag not in self.EMPTY:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        """An element without content."""
-
-    def handle_endtag(self, tag: str) -> None:
-        """Takes the last beginning off."""
-        assert self.open.pop() == tag
 
 
 def test_page_stands_alone(nnet: Nnet) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html.parser
 import importlib.util
 import re
 import sys
@@ -23,6 +22,7 @@ from nnet3_tools.recipes.from_scratch import nnet3_train_recipe
 from nnet3_tools.recipes.runs import write_report
 from nnet3_training import ChainOptions
 from nnet3_training.recipes import IterationRecord, RecipeOptions, TrainingRun
+from page_elements import Elements
 from tool_runs import run_tool
 
 CONFIG = """
@@ -203,26 +203,6 @@ def check_page(page: str) -> None:
         assert levels[0] == "0"
     assert "<p>None in any iteration.</p>" in page.partition("<h2>Saturated units</h2>")[2]
     assert '<th>--dropout-schedule</th><td class="wrapped">none</td>' in page
-
-
-class Elements(html.parser.HTMLParser):
-    """Checks that each element that begins also ends."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        """Pushes an element."""
-        if tag != "meta":
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        """Ignores an element without content."""
-
-    def handle_endtag(self, tag: str) -> None:
-        """Pops the element that ends."""
-        assert self.open.pop() == tag
 
 
 @pytest.mark.any_versions

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import struct
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import attrs
 import numpy as np
 import pytest
 from chain_cases import denominator, end_to_end, paths, supervision
-from nnet3_descriptors import Nnet3Error
 from nnet3_training import (
     ChainSupervision,
     ExampleError,
@@ -170,31 +168,3 @@ def test_merged_examples() -> None:
 
 VECTOR = vector_bytes(paths(RNG, frames=2, pdfs=3))
 COMPACT = compact_bytes(paths(RNG, frames=2, pdfs=3))
-
-
-@pytest.mark.any_versions
-@pytest.mark.parametrize("binary", [True, False])
-def test_random_damage(binary: bool, tmp_path: Path) -> None:
-    """Archives with changed, missing or cut bytes are read, or give one clear error."""
-    rng = np.random.default_rng(1)
-    path = tmp_path / "ark"
-    write_chain_examples(
-        [example(supervision(rng), "a"), example(end_to_end(rng), "b")], path, binary=binary
-    )
-    good, refused, others = path.read_bytes(), 0, 0
-    count = int(os.environ.get("DAMAGED_FILES", "2000")) // 10
-    for number in range(count):
-        data, at = bytearray(good), int(rng.integers(len(good)))
-        if number % 3 == 0:
-            del data[at:]
-        elif number % 3 == 1:
-            data[at] = rng.integers(256)
-        else:
-            del data[at : at + int(rng.integers(1, 5))]
-        try:
-            list(read_chain_examples(io.BytesIO(bytes(data))))
-        except Nnet3Error as error:
-            refused += "byte" in str(error)
-            others += "byte" not in str(error)
-    assert others == 0
-    assert refused > count // 3

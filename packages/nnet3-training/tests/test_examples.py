@@ -167,18 +167,6 @@ def test_archive_from_a_named_pipe(tmp_path: Path) -> None:
     assert examples[-1].inputs[0].indexes.tolist() == [[0, 300, 0], [0, 298, 0]]
 
 
-def test_time_that_leaves_32_bits(tmp_path: Path) -> None:
-    """A step beyond the largest t is an error with its place, whatever the first t is."""
-    path = tmp_path / "egs.ark"
-    far = integer(2**31 - 2) + integer(0)
-    data = archive().replace(integer(300) + integer(0) + bytes([256 - 2]), far + bytes([2]))
-    path.write_bytes(data)
-
-    with pytest.raises(ModelFileError, match="t = 2147483648 does not fit in 32 bits") as caught:
-        list(read_examples(path, NNET))
-    assert caught.value.offset == data.index(far) + len(far)
-
-
 def test_truncated_archives(tmp_path: Path) -> None:
     """An archive cut off anywhere gives one error."""
     path = tmp_path / "egs.ark"

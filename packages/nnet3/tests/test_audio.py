@@ -215,18 +215,6 @@ def test_faulty_recordings(model: nnet3.Model, tmp_path: Path) -> None:
         model.compute((SAMPLES, RATE), np.zeros(3))
 
 
-def test_features_that_do_not_fit(tmp_path: Path) -> None:
-    """Options of features that the network does not read are named with both numbers of columns."""
-    folder = make_folder(tmp_path / "run", fbank="--num-mel-bins=7\n")
-
-    with pytest.raises(RunError) as caught:
-        nnet3.load(folder).compute((SAMPLES, 16000))
-
-    assert str(caught.value) == (
-        f"{folder}: the features have 7 columns, but node 'input' of final.raw takes 5"
-    )
-
-
 def test_folder_without_features(tmp_path: Path) -> None:
     """A folder without options of features computes given features, and says what it lacks."""
     folder = make_folder(tmp_path / "run")

@@ -457,24 +457,6 @@ def test_errors_name_the_utterance() -> None:
         next(results)
 
 
-def test_utterances_without_ivectors() -> None:
-    """A key that the table of i-vectors lacks is named."""
-    results = Model(network(FEED_FORWARD)).compute_many(utterances([20]), ivectors={})
-
-    with pytest.raises(RunError, match="utterance 'u0': there is no i-vector of this key"):
-        next(results)
-
-
-def test_tables_of_ivectors() -> None:
-    """I-vectors are a mapping by key, so a key needs a hash."""
-    model, [(_, features)] = Model(network(FEED_FORWARD)), utterances([20])
-    for name in ("ivectors", "online_ivectors"):
-        with pytest.raises(RunError, match=f"{name}: expected a mapping from keys to arrays"):
-            model.compute_many([("a", features)], **{name: [np.zeros(3)]})
-        with pytest.raises(RunError, match="of this key: unhashable type"):
-            next(model.compute_many([([], features)], **{name: {}}))
-
-
 def test_integers_of_numpy() -> None:
     """Options may be integers of NumPy."""
     model, items = Model(network(recurrent(-1))), utterances([20, 31])
@@ -484,40 +466,6 @@ def test_integers_of_numpy() -> None:
 
     for key, _ in items:
         np.testing.assert_array_equal(found[key], expected[key])
-
-
-@pytest.mark.parametrize(
-    ("items", "message"),
-    [
-        (None, "items: expected pairs of a key and features, found NoneType"),
-        ("ab", "items: expected pairs of a key and features, found str"),
-        ([np.zeros((3, 4))], "item 0: expected a pair of a key and features, found ndarray"),
-    ],
-)
-def test_items_that_are_no_pairs(items: object, message: str) -> None:
-    """Items of another kind are refused by their number and type."""
-    with pytest.raises(RunError, match=f"^{message}$"):
-        next(Model(network(FEED_FORWARD)).compute_many(items))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"minibatch_size": 0}, "'minibatch_size' must be an integer >= 1 (got 0)"),
-        ({"edge_minibatch_size": 0}, "'edge_minibatch_size' must be an integer >= 1 (got 0)"),
-        ({"memory": 0}, "'memory' must be an integer >= 1 (got 0)"),
-        (
-            {"partial_minibatch_factor": 1.0},
-            "'partial_minibatch_factor' must be at least 0 and less than 1 (got 1.0)",
-        ),
-    ],
-)
-def test_options_out_of_range(options: dict[str, float], message: str) -> None:
-    """Senseless options are refused by name."""
-    with pytest.raises(RunError) as caught:
-        BatchOptions(**options)
-
-    assert str(caught.value) == message
 
 
 class Counted:

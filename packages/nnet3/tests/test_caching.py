@@ -8,7 +8,7 @@ import nnet3_compiler
 import pytest
 from nnet3 import CacheError, CachingCompiler
 from nnet3_compiler import CompilerOptions
-from nnet3_computation import ComputationRequest, IoSpecification, OptionError
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_graph import NotComputableError
 from nnet3_optimizer import OptimizeOptions, check_computation
@@ -59,14 +59,6 @@ def test_the_least_recently_used_goes_first() -> None:
     assert compiler.compile(request_of(1)) is first
     assert compiler.compile(request_of(2)) is not second
     assert len(compiler) == 2
-
-
-@pytest.mark.parametrize("capacity", [0, 1.5, float("nan")])
-def test_capacity_must_be_positive(capacity: float) -> None:
-    """A capacity that is 0, negative or no number is refused."""
-    message = rf"capacity must be an integer of at least 1 \(got {capacity}\)"
-    with pytest.raises(OptionError, match=message):
-        CachingCompiler(network(), capacity=capacity)
 
 
 def test_a_failure_is_not_remembered() -> None:
@@ -189,30 +181,12 @@ def test_other_parameters_do_not_matter(tmp_path) -> None:
     assert len(other) == 1
 
 
-def test_a_cache_for_another_network_is_refused(tmp_path) -> None:
-    """A network with other dimensions cannot use the computations."""
-    CachingCompiler(network()).save(tmp_path / "cache")
-
-    with pytest.raises(CacheError, match="cache: the cache is of another network: "):
-        CachingCompiler(network(dim=5)).load(tmp_path / "cache")
-
-
 def with_learning_rate(nnet: Nnet, name: str, learning_rate: float) -> Nnet:
     """The network with another learning rate of one component."""
     components = list(nnet.components)
     number = nnet.component_index(name)
     components[number] = attrs.evolve(components[number], learning_rate=learning_rate)
     return attrs.evolve(nnet, components=components)
-
-
-@pytest.mark.parametrize(("saved", "loaded"), [(0.0, 0.001), (0.001, 0.0)])
-def test_a_cache_for_frozen_layers_is_refused(saved: float, loaded: float, tmp_path) -> None:
-    """A computation compiled with a frozen layer has no gradient of it, and serves no other."""
-    CachingCompiler(with_learning_rate(network(), "a", saved)).save(tmp_path / "cache")
-    other = CachingCompiler(with_learning_rate(network(), "a", loaded))
-
-    with pytest.raises(CacheError, match="another component 0; here that is 'a'"):
-        other.load(tmp_path / "cache")
 
 
 def test_other_learning_rates_do_not_matter(tmp_path) -> None:

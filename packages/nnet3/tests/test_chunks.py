@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nnet3.chunks import Chunk, ChunkOptions, chunks, full_chunks, online_ivector_row
-from nnet3_runtime_cuda.errors import RunError
 
 
 @given(
@@ -102,20 +101,6 @@ def test_frames_per_chunk_is_rounded_up() -> None:
     assert options.rounded(2).frames_per_chunk == 54
 
 
-@pytest.mark.parametrize(
-    ("options", "name"),
-    [
-        ({"frames_per_chunk": 0}, "frames_per_chunk"),
-        ({"frame_subsampling_factor": 0}, "frame_subsampling_factor"),
-        ({"extra_left_context": -1}, "extra_left_context"),
-    ],
-)
-def test_options_out_of_range(options: dict[str, int], name: str) -> None:
-    """A senseless option is an error that names it."""
-    with pytest.raises(RunError, match=name):
-        ChunkOptions(**options)
-
-
 def test_online_ivector_of_the_middle() -> None:
     """A chunk has the i-vector at the middle of its output; shortly after the last, the last."""
     chunk = Chunk(first_input=0, num_inputs=90, first_output=20, num_outputs=50, last_output=69)
@@ -149,11 +134,3 @@ def test_online_ivectors_of_full_chunks(
     ]
 
     assert found == rows
-
-
-def test_online_ivectors_that_end_too_soon() -> None:
-    """I-vectors that end more than 50 frames before the chunk are an error."""
-    chunk = Chunk(first_input=0, num_inputs=90, first_output=200, num_outputs=1, last_output=200)
-
-    with pytest.raises(RunError, match="no online i-vector for frame 200"):
-        online_ivector_row(chunk, 10, 201, 3)

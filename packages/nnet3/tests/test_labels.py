@@ -110,17 +110,6 @@ def test_models_without_labels(folder: Path) -> None:
         _ = load(MODEL, phones={1: "SIL"}).labels
 
 
-def test_outputs_without_labels() -> None:
-    """Outputs of another layer, and what are no numbers, have no phones."""
-    model = load(MODEL)
-    with pytest.raises(HmmError, match="has 4 pdfs; expected as many columns of outputs"):
-        model.phone_posteriors(np.zeros((2, 3)))
-    with pytest.raises(RunError, match="outputs: expected finite numbers, found nan"):
-        model.phone_posteriors(np.full((2, 4), np.nan))
-    with pytest.raises(RunError, match="outputs: expected numbers, found <U1"):
-        model.phone_posteriors(np.full((2, 4), "a"))
-
-
 def test_labels_need_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without nnet3-speech the error says how to install it; outputs are computed all the same."""
     monkeypatch.setitem(sys.modules, "nnet3_speech", None)

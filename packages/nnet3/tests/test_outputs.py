@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pytest
 from nnet3 import Model, load
-from nnet3_descriptors import AcousticModel, Nnet, parse_config
+from nnet3_descriptors import Nnet, parse_config
 from nnet3_runtime_cuda import RunError
 
 TWO_OUTPUTS = """
@@ -119,23 +115,6 @@ def test_the_output_of_a_model() -> None:
     )
 
 
-def test_names_of_outputs() -> None:
-    """An unknown node is an error, which names the one that was meant."""
-    for compute in (
-        lambda name: Model(network()).compute(frames(), output=name),
-        lambda name: Model(network()).stream(output=name),
-        lambda name: Model(network()).compute_many([], output=name),
-        lambda name: Model(network(), output=name),
-    ):
-        with pytest.raises(RunError) as raised:
-            compute("botleneck")
-        assert str(raised.value) == (
-            "the network has no node 'botleneck'; did you mean 'bottleneck'?"
-        )
-    with pytest.raises(RunError, match="the network has no node 'bottleneck_input'"):
-        Model(network(), output="bottleneck_input")
-
-
 def test_a_network_without_the_usual_output() -> None:
     """It can be computed if its output is named; else the error says which outputs it has."""
     without = network(TWO_OUTPUTS.replace("output-node name=output input=chain", ""))
@@ -161,18 +140,6 @@ def test_priors_of_other_outputs() -> None:
     )
     with pytest.raises(RunError, match="the output has no priors"):
         model.compute(frames(), output="relu", use_priors=True)
-
-
-def test_overflow_of_another_output() -> None:
-    """The error names the node that was asked for."""
-    config = """
-    input-node name=input dim=2
-    component name=scale type=FixedScaleComponent dim=2 scale=1e30
-    component-node name=large component=scale input=input
-    output-node name=output input=input
-    """
-    with pytest.raises(RunError, match="the output of node 'large' overflowed"):
-        Model(parse_config(config)).compute(np.full((2, 2), 1e20), output="large")
 
 
 # ---- scores ----
@@ -211,47 +178,7 @@ def test_scores_of_log_posteriors() -> None:
     )
 
 
-def test_unknown_scores() -> None:
-    """The error lists the kinds of scores."""
-    with pytest.raises(
-        RunError, match=r"'scores' must be 'raw' or 'log-softmax' \(got 'softmax'\)"
-    ):
-        Model(network()).compute(frames(), scores="softmax")  # type: ignore[arg-type]
-
-
 # ---- options and arguments ----
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (
-            lambda model: model.compute(frames(), frame_per_chunk=3),
-            "there is no option 'frame_per_chunk'; did you mean 'frames_per_chunk'?",
-        ),
-        (lambda model: model.compute_many([], colour=3), "there is no option 'colour'"),
-        (
-            lambda model: model.stream(online_ivector_period=10),
-            "there is no option 'online_ivector_period'; did you mean 'ivector_period'?",
-        ),
-    ],
-)
-def test_unknown_options(call: Callable[[Model], object], message: str) -> None:
-    """An option that there is not is a TypeError, as in any call, and names a similar one."""
-    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
-        call(Model(network()))
-
-
-def test_what_is_no_network(tmp_path: Path) -> None:
-    """A path or an acoustic model in place of a network is an error that names `load`."""
-    for value, name in (("final.raw", "str"), (tmp_path, type(tmp_path).__name__)):
-        with pytest.raises(RunError) as raised:
-            Model(value)  # type: ignore[arg-type]
-        assert str(raised.value) == (
-            f"expected a network (Nnet), found {name}: nnet3.load reads models"
-        )
-    with pytest.raises(RunError, match="found AcousticModel: nnet3"):
-        Model(object.__new__(AcousticModel))  # type: ignore[arg-type]
 
 
 # ---- networks that pool over whole utterances ----
