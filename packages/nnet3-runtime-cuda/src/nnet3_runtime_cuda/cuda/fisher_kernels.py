@@ -2,7 +2,7 @@
 
 Each block serves one estimate. It reads the addresses of its operands and its numbers (rank,
 dimension, ...) from two tables. The formulas are those of
-`nnet3_runtime_cuda.cpu.estimate`.
+`nnet3_runtime_cuda.cpu.natural_gradient`.
 """
 
 from __future__ import annotations
