@@ -37,6 +37,11 @@ class Target:
     compiler: Sequence[str] | None
     runner: Sequence[str] | None = ()
 
+    @property
+    def quick(self) -> str:
+        """The option that compiles fast; Zig builds a C library for each kind of options."""
+        return "-O1" if self.runner != () else "-O0"
+
     def __str__(self) -> str:
         """Its name."""
         return self.name
@@ -88,7 +93,7 @@ def _native(name: str) -> Target:
 
 
 def _cross(name: str, triple: str, *options: str, runner: Sequence[str] | None) -> Target:
-    return Target(name, _ZIG and [*_ZIG, "-target", triple, *options], runner)
+    return Target(name, _ZIG and [*_ZIG, "-target", triple, "-s", *options], runner)
 
 
 _WASMTIME = importlib.util.find_spec("wasmtime") and [

@@ -38,7 +38,7 @@ on_each_target = pytest.mark.parametrize("target", TARGETS, ids=str)
 @on_each_target
 def test_conformance(target: Target, tmp_path: Path) -> None:
     """All cases pass, as compiled and as optimized; of training, the forward part counts."""
-    runtime = target.computer(tmp_path, "-O0")
+    runtime = target.computer(tmp_path, target.quick)
     verdicts = [*judge_class(reference_cases(), runtime, unsupported=(ConversionError,))]
 
     assert len(verdicts) == 2 * 89
