@@ -17,7 +17,6 @@ from typing import Any, NoReturn
 
 import click
 import nnet3_tables
-import numpy as np
 from nnet3_descriptors import Nnet3Error, escaped
 
 from nnet3_tools import __version__, entry_points
@@ -107,6 +106,8 @@ class KaldiCommand(click.Command):
 
     def invoke(self, ctx: click.Context) -> object:
         """Runs the tool; what overflows or is undefined is infinite or NaN without a warning."""
+        import numpy as np  # which help does without
+
         with np.errstate(all="ignore"):
             return super().invoke(ctx)
 

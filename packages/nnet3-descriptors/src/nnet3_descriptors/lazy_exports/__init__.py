@@ -21,6 +21,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+__all__ = ["on_first_use"]
+
 _IMPORT = r"(?m)^    from (\S+) import (\([^)]*\)|.*)"
 
 
