@@ -29,7 +29,6 @@ from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.arrays.checks import running
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.cpu.threads import LIMIT, Workers
-from nnet3_runtime_cuda.operations.scratch import Scratch
 from workload import FIRST_STEPS, Call, Workload, flat, least
 
 ROWS, COLUMNS = 1600, 1536
@@ -87,7 +86,7 @@ def chain(rows: int, workers: Workers | None) -> float:
     rng = np.random.default_rng(0)
     a, b = (rng.random((ROWS, COLUMNS), dtype=np.float32) for _ in range(2))
     m = np.ones(COLUMNS, dtype=np.float32)
-    tape = NumpyTape(scratch=Scratch(), workers=workers)
+    tape = NumpyTape(workers=workers)
     for x, y in tape.row_blocks(a, b, rows=rows):
         term = tape.scratch(*x.shape)
         tape.multiply(x, m, term)

@@ -21,6 +21,7 @@ from nnet3_descriptors import Nnet, parse_config, vectorize
 from nnet3_descriptors.editing import set_learning_rate
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import DeviceError, DeviceNnet, NnetComputer, RunError
+from nnet3_runtime_cuda.cpu import Workspace
 from nnet3_runtime_cuda.errors import TrainingError
 from nnet3_runtime_cuda.kernels.nonlinear import TanhKernel
 
@@ -713,3 +714,40 @@ def test_steps_follow_changed_learning_rates() -> None:
     infinite = nnet.with_components({"c": nnet.components[0].replace(learning_rate=np.inf)})
     with pytest.raises(TrainingError, match=r"component 'c': the learning rate must be finite"):
         device.change_options(infinite)
+
+
+def test_computers_in_one_workspace() -> None:
+    """Programs that run in turn at the same place have the results of programs alone."""
+    nnet, workspace = network(), Workspace(1 << 20)
+    programs = [
+        compile_computation(nnet, request(range(-2, end + 1), range(end), training=False))
+        for end in (9, 4, 17)
+    ]
+    alone, beside = (
+        [NnetComputer(nnet, each, workspace=place) for each in programs]
+        for place in (None, workspace)
+    )
+    inputs = [{"input": random(2 * (end + 3), 6)} for end in (9, 4, 17)]
+
+    for _ in range(2):
+        for one, other, given in zip(alone, beside, inputs, strict=True):
+            np.testing.assert_array_equal(
+                one.forward(given)["output"], other.forward(given)["output"]
+            )
+    starts = {each._program.forward[0].inputs[0].view.base.ctypes.data for each in beside[:2]}
+    assert len(starts) == 1
+
+
+def test_large_matrices_have_memory_of_their_own() -> None:
+    """A workspace keeps no memory for programs that are larger, or no longer there."""
+    workspace = Workspace(1 << 10)
+    large, small = workspace.matrices(1 << 10, np.float32), workspace.matrices(64, np.float32)
+
+    assert not np.may_share_memory(small, workspace.matrices(1 << 10, np.float32))
+    assert np.may_share_memory(small, workspace.matrices(128, np.float32))
+    assert large.nbytes == 1 << 12
+    block = np.empty(64, np.uint8)
+    workspace.add_scratch(block)
+    assert workspace.scratch()[0] is block
+    del block
+    assert not workspace.scratch()

@@ -20,7 +20,7 @@ from nnet3_runtime_cuda.cpu import threads as workers_module
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.cpu.threads import Workers
 from nnet3_runtime_cuda.errors import DeviceError
-from nnet3_runtime_cuda.operations.scratch import Scratch, even_parts, parts_of_at_most
+from nnet3_runtime_cuda.operations.scratch import even_parts, parts_of_at_most
 
 FRAMES = 900
 
@@ -223,7 +223,7 @@ def test_parts_of_at_most(length: int, most: int, multiple_of: int) -> None:
 
 def test_scratch_of_rounds_is_apart() -> None:
     """Arrays of rounds on different threads do not overlap; on one thread memory is reused."""
-    tape, taken = NumpyTape(scratch=Scratch(), workers=Workers(2)), []
+    tape, taken = NumpyTape(workers=Workers(2)), []
     for _ in tape.independent(range(4)):
         taken.append(tape.scratch(100))
 
@@ -234,7 +234,7 @@ def test_scratch_of_rounds_is_apart() -> None:
 
 def test_scratch_of_loops_within_rounds_is_apart() -> None:
     """Memory that a loop within a round has freed is not given to rounds on other threads."""
-    tape, taken = NumpyTape(scratch=Scratch(), workers=Workers(2)), []
+    tape, taken = NumpyTape(workers=Workers(2)), []
     for _ in tape.independent(range(2)):
         for _ in tape.independent(range(2)):
             taken.append(tape.scratch(100))
@@ -252,7 +252,7 @@ def test_large_operations(threads: int, shape: tuple[int, ...]) -> None:
     row = rng.standard_normal(shape[-1], dtype=np.float32)
     rows = rng.permutation(len(a))
     workers = Workers(threads) if threads > 1 else None
-    tape = NumpyTape(scratch=Scratch(), workers=workers)
+    tape = NumpyTape(workers=workers)
     total, copy, taken = np.empty_like(a), np.empty_like(a), np.empty_like(a)
     tape.multiply(a, row, total)
     tape.add(total, 2.0, total)

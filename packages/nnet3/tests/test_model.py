@@ -25,6 +25,7 @@ from nnet3 import (
     chunks,
     computer_pool,
     load,
+    networks,
 )
 from nnet3_computation import ComputationRequest
 from nnet3_descriptors import ModelFileError, Nnet, parse_config, write_nnet
@@ -660,6 +661,20 @@ def test_interrupted_computers_are_not_used_again(monkeypatch: pytest.MonkeyPatc
     assert computers[1] is not computers[0]
 
 
+def test_computers_share_their_memory() -> None:
+    """Computers that run in turn lie in one workspace, also after one failed."""
+    model = Model(network(TDNN))
+    expected = {count: Model(network(TDNN)).compute(frames(count)) for count in (40, 50, 60)}
+    for _ in range(2):
+        with pytest.raises(RunError):
+            model.compute(np.full((45, 4), 3e38, np.float32))
+        for count, outputs in expected.items():
+            np.testing.assert_array_equal(model.compute(frames(count)), outputs)
+
+    workspaces = {bound.workspace for idle in model._pool._idle.values() for bound in idle}
+    assert len(workspaces) == 1 == len(model._pool._free)
+
+
 def test_interrupted_comparisons_of_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model computes as before after Ctrl-C came while it looked for a computer."""
     model, equal = Model(network(TDNN)), ComputationRequest.__eq__
@@ -704,6 +719,24 @@ def test_forms_of_features(form: Callable[[np.ndarray], object]) -> None:
     model, features = Model(network(TDNN)), frames(9)
 
     np.testing.assert_array_equal(model.compute(form(features)), model.compute(features))
+
+
+def test_parameters_are_read_again(tmp_path: Path) -> None:
+    """A loaded model gives its network with parameters, though another file has replaced it."""
+    wide = TDNN.replace("output-dim=5", "output-dim=500").replace("dim=10", "dim=1000")
+    nnet = network(wide.replace("dim=5\n", "dim=500\n"))
+    path = tmp_path / "final.raw"
+    write_nnet(nnet, path)
+    model, expected = load(path), Model(nnet)
+    write_nnet(network(TDNN), path)
+
+    assert networks.structure_of(nnet).components != nnet.components
+    np.testing.assert_array_equal(model.compute(frames(20)), expected.compute(frames(20)))
+    assert model.nnet.components == expected.nnet.components
+    np.testing.assert_array_equal(
+        model.compute(frames(20), output="relu"), expected.compute(frames(20), output="relu")
+    )
+    assert model.stream().push(frames(40)).any()
 
 
 def test_load(tmp_path: Path) -> None:

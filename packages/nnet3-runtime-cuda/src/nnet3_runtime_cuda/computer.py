@@ -16,6 +16,7 @@ from nnet3_runtime_cuda.arrays.checks import FloatArray, checked_arrays, running
 from nnet3_runtime_cuda.device import DeviceNnet
 from nnet3_runtime_cuda.errors import RunError
 from nnet3_runtime_cuda.lowering import Segment, lower
+from nnet3_runtime_cuda.operations.scratch import Workspace
 
 if TYPE_CHECKING:
     from nnet3_runtime_cuda.cuda.platform import Platform
@@ -52,6 +53,7 @@ class NnetComputer:
         *,
         threads: int | None = None,
         trace: Tracer | None = None,
+        workspace: Workspace | None = None,
     ) -> None:
         """Binds a computation.
 
@@ -65,6 +67,9 @@ class NnetComputer:
                 a network on a device, 1 keeps all work on the calling thread, so that other
                 computers of the network can run beside this one; other numbers are ignored.
             trace: Records the time and the results of each command, on the processor; see `Tracer`.
+            workspace: Memory that this computer shares with others, on the processor: at most one
+                of them may run at a time, and none may keep anything from one run to the next, as
+                loops and backward passes do.
         """
         if not isinstance(nnet, DeviceNnet):
             nnet = DeviceNnet(nnet, device=device, threads=threads)
@@ -75,7 +80,9 @@ class NnetComputer:
             nnet.check_traceable(trace)
             watch = trace.watch(nnet.nnet, computation)
         with GATE.unforked():
-            self._program = lower(self.device_nnet, computation, is_alone=threads == 1, watch=watch)
+            self._program = lower(
+                nnet, computation, is_alone=threads == 1, watch=watch, workspace=workspace
+            )
         self._next = 0
         self._ran_forward = False
         self._interrupted: int | None = None  # the segment that a pass did not finish

@@ -17,6 +17,7 @@ from nnet3_computation.computation import NnetComputation
 from nnet3_runtime_cuda.arrays.checks import on_host
 from nnet3_runtime_cuda.operations import Array, Call, Tape
 from nnet3_runtime_cuda.operations.gradients import EstimateState, FisherEstimate
+from nnet3_runtime_cuda.operations.scratch import Workspace
 
 
 @attrs.frozen(kw_only=True)
@@ -133,12 +134,19 @@ class Machine(Protocol):
     is_device: ClassVar[bool]
     workers: Threads | None
 
-    def tape(self, dtype: npt.DTypeLike = np.float32, *, is_alone: bool = False) -> Tape:
+    def tape(
+        self,
+        dtype: npt.DTypeLike = np.float32,
+        *,
+        is_alone: bool = False,
+        workspace: Workspace | None = None,
+    ) -> Tape:
         """A tape with separate scratch memory.
 
         Args:
             dtype: Of the values.
             is_alone: Whether the recorded operations run on one thread, beside other programs.
+            workspace: Memory that the program shares with others, on the processor.
         """
 
     def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:

@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from nnet3_computation import ComputationRequest
 from nnet3_computation.computation import NnetComputation
@@ -14,7 +14,7 @@ from nnet3_computation.memory import peak_bytes
 from nnet3_descriptors.forking import GATE
 from nnet3_runtime_cuda import NnetComputer
 from nnet3_runtime_cuda.arrays import FloatArray
-from nnet3_runtime_cuda.cpu import LIMIT
+from nnet3_runtime_cuda.cpu import LIMIT, Workspace
 from nnet3_runtime_cuda.device import DeviceNnet
 
 if TYPE_CHECKING:
@@ -29,12 +29,29 @@ again. Binding a computation again takes a third of the time of running it (the 
 x-vectors).
 """
 
+MOST_SHARED = 1 << 26
+"""The most bytes of matrices that lie in a workspace: the share of a minibatch of `MOST_BYTES`."""
+
 LARGE = 1 << 16
 """Bytes of matrices from which on scratch memory is in proportion to them."""
 
 
+_Kind = tuple[ComputationRequest, bool]
+"""A request, and whether its computers run on one thread."""
+
+
+class _Bound(NamedTuple):
+    """A computer, and the workspace that it shares with others."""
+
+    computer: NnetComputer
+    workspace: Workspace | None
+
+
 class ComputerPool:
     """Runs requests for any number of threads at once, each on a separate computer.
+
+    On the processor the computers that run in turn share their memory, a `Workspace`: there are as
+    many as computers have run at a time. All of them count with their whole memory.
 
     Attributes:
         compile_seconds: Total time so far during which at least one thread compiled a computation
@@ -48,6 +65,7 @@ class ComputerPool:
         *,
         capacity: int,
         trace: Tracer | None = None,
+        shares_memory: bool = True,
     ) -> None:
         """Begins without computers.
 
@@ -57,6 +75,8 @@ class ComputerPool:
             capacity: Number of requests whose computers stay, if memory allows (see `within`); the
                 least recently used ones are dropped first.
             trace: Receives what each command reads and writes.
+            shares_memory: Whether computers that run in turn share memory. A thread may then bind
+                a computer although an idle one has the same request.
         """
         self.compile_seconds = 0.0
         self._num_compiling = 0
@@ -69,7 +89,10 @@ class ComputerPool:
         self._lock = threading.Lock()
         # Idle computers, by request and whether they run on one thread; the latest kind is last. An
         # OrderedDict would break if Ctrl-C came while it compares requests.
-        self._idle: dict[tuple[ComputationRequest, bool], list[NnetComputer]] = {}
+        self._idle: dict[_Kind, list[_Bound]] = {}
+        self._shares_memory = shares_memory and not device_nnet.machine.is_device
+        # The workspaces that no computer runs in; the latest is last.
+        self._free: list[Workspace] = []
         # Bytes of idle and of running computers.
         self._bytes = 0
         self._limits: list[int] = []
@@ -107,9 +130,10 @@ class ComputerPool:
             ForkError: the process was forked while other threads computed, and they did not end.
         """
         with GATE.unforked():
+            workspace = self._workspace()
             with LIMIT.at_most(self._threads):
-                computer = self._computer(request, is_alone=False)
-            self._keep((request, False), computer)
+                computer = self._computer(request, workspace, is_alone=False)
+            self._keep((request, False), _Bound(computer, workspace))
 
     def forward(
         self, request: ComputationRequest, inputs: Mapping[str, FloatArray], *, is_alone: bool
@@ -131,29 +155,71 @@ class ComputerPool:
         self, request: ComputationRequest, inputs: Mapping[str, FloatArray], *, is_alone: bool
     ) -> dict[str, FloatArray]:
         kind = request, is_alone
-        with self._lock:
-            idle = self._idle.get(kind)
-            computer = idle.pop() if idle else None
-            if not idle:
-                self._idle.pop(kind, None)
+        computer, workspace = self._idle_one(kind) or (None, self._workspace())
         with LIMIT.at_most(1 if is_alone else self._threads):
-            # The layout of parameters depends on the number of threads.
-            if computer is None:
-                computer = self._computer(request, is_alone=is_alone)
             try:
+                # The layout of parameters depends on the number of threads.
+                if computer is None:
+                    computer = self._computer(request, workspace, is_alone=is_alone)
                 outputs = computer.forward(inputs)
-            except BaseException:
-                # An interrupted computer is not used again: its memory may hold anything.
+            except BaseException as error:
                 with self._lock:
-                    self._bytes -= computer.memory_bytes
+                    if computer is not None:
+                        # It is not used again: its memory may hold anything.
+                        self._bytes -= computer.memory_bytes
+                    if workspace is not None:
+                        self._leave(workspace, is_quiet=isinstance(error, Exception))
                 raise
-        self._keep(kind, computer)
+        self._keep(kind, _Bound(computer, workspace))
         return outputs
 
-    def _keep(self, kind: tuple[ComputationRequest, bool], computer: NnetComputer) -> None:
+    def _idle_one(self, kind: _Kind) -> _Bound | None:
+        """An idle computer in a free workspace, which no longer is; None if there is none."""
+        with self._lock:
+            idle = self._idle.get(kind, [])
+            for bound in reversed(idle):
+                if bound.workspace is None or bound.workspace in self._free:
+                    break
+            else:
+                return None
+            idle.remove(bound)
+            if not idle:
+                del self._idle[kind]
+            if bound.workspace is not None:
+                self._free.remove(bound.workspace)
+            return bound
+
+    def _leave(self, workspace: Workspace, *, is_quiet: bool) -> None:
+        """Frees a workspace after an error; the lock must be held.
+
+        Args:
+            workspace: Where a computer failed.
+            is_quiet: Whether nothing runs there any more. After Ctrl-C threads may still write, so
+                the computers there are dropped.
+        """
+        if is_quiet:
+            self._free.append(workspace)
+            return
+        for kind, idle in list(self._idle.items()):
+            for bound in [each for each in idle if each.workspace is workspace]:
+                idle.remove(bound)
+                self._bytes -= bound.computer.memory_bytes
+            if not idle:
+                del self._idle[kind]
+
+    def _workspace(self) -> Workspace | None:
+        """A workspace in which no computer runs, for one that is to be bound."""
+        if not self._shares_memory:
+            return None
+        with self._lock:
+            return self._free.pop() if self._free else Workspace(MOST_SHARED)
+
+    def _keep(self, kind: _Kind, bound: _Bound) -> None:
         """Keeps a computer for the next run with the same request."""
         with self._lock:
-            self._idle[kind] = [*self._idle.pop(kind, ()), computer]
+            self._idle[kind] = [*self._idle.pop(kind, ()), bound]
+            if bound.workspace is not None:
+                self._free.append(bound.workspace)
             while len(self._idle) > self._capacity:
                 self._drop_oldest()
             # The memory of this computer is in use already.
@@ -169,24 +235,28 @@ class ComputerPool:
         """Drops the computer that has been idle for longest."""
         kind, computers = next(iter(self._idle.items()))
         if computers:  # Ctrl-C may have left none
-            self._bytes -= computers.pop(0).memory_bytes
+            self._bytes -= computers.pop(0).computer.memory_bytes
         if not computers:
             del self._idle[kind]
 
-    def _computer(self, request: ComputationRequest, *, is_alone: bool) -> NnetComputer:
+    def _computer(
+        self, request: ComputationRequest, workspace: Workspace | None, *, is_alone: bool
+    ) -> NnetComputer:
         with self._lock:
             if not self._num_compiling:
                 self._compiling_since = time.perf_counter()
             self._num_compiling += 1
         try:
-            return self._bound(self._compile(request), threads=1 if is_alone else None)
+            return self._bound(self._compile(request), workspace, threads=1 if is_alone else None)
         finally:
             with self._lock:
                 self._num_compiling -= 1
                 if not self._num_compiling:
                     self.compile_seconds += time.perf_counter() - self._compiling_since
 
-    def _bound(self, computation: NnetComputation, *, threads: int | None) -> NnetComputer:
+    def _bound(
+        self, computation: NnetComputation, workspace: Workspace | None, *, threads: int | None
+    ) -> NnetComputer:
         """Binds a computation to memory, after making room for it."""
         matrices = peak_bytes(computation)
         with self._lock:
@@ -196,7 +266,11 @@ class ComputerPool:
         taken = 0
         try:
             computer = NnetComputer(
-                self._device_nnet, computation, threads=threads, trace=self._trace
+                self._device_nnet,
+                computation,
+                threads=threads,
+                trace=self._trace,
+                workspace=workspace,
             )
             taken = computer.memory_bytes
         finally:

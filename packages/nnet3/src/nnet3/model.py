@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack, overload
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors import AcousticModel, Nnet, Nnet3Error, read_model, set_test_mode
+from nnet3_descriptors import AcousticModel, Nnet, Nnet3Error, read_rereadable
 from nnet3_descriptors.editing import for_inference
 from nnet3_descriptors.files import PathOrFile
 from nnet3_descriptors.forking import GATE
@@ -35,9 +35,9 @@ from nnet3.computer_pool import ComputerPool
 from nnet3.folders import labels_of, nnet_of, read_folder
 from nnet3.known_results import KnownResults
 from nnet3.many_utterances import check_table, for_each, is_batch, pairs_of, utterances_of, value_of
+from nnet3.networks import Networks, structure_of
 from nnet3.output_scores import ScoreOptions
 from nnet3.segment_work import segment_work
-from nnet3.stand_in_statistics import with_stand_in_statistics
 from nnet3.utterance_segments import EvenSegmentOptions, SegmentOptions
 from nnet3.utterance_work import Work
 
@@ -94,23 +94,22 @@ def load(
         OptionError: the capacity is not a positive integer, or the folder of the cache no path.
         DeviceError: there is no such device or precision, or what drives it is missing.
     """
-    folder = None
+    folder = read = None
     if isinstance(source, Nnet | AcousticModel):
         model = source
     elif isinstance(source, str | os.PathLike) and os.path.isdir(source):
         folder = read_folder(source)
-        model = nnet_of(folder)
+        model, read = nnet_of(folder)
     else:
         if isinstance(source, bytes | bytearray | memoryview):
             source = io.BytesIO(source)
-        model = read_model(source)
+        model, read = read_rereadable(source)
+    priors = transition_model = None
     if isinstance(model, AcousticModel):
-        nnet, transition_model = model.nnet, model.transition_model
+        transition_model = model.transition_model
         priors = model.priors if model.priors.size else None
-    else:
-        nnet, priors, transition_model = model, None, None
-    return Model(
-        nnet,
+    loaded = Model(
+        _network_of(model),
         priors=priors,
         output=output,
         device=device,
@@ -123,6 +122,14 @@ def load(
         folder=folder,
         cache_dir=cache_dir,
     )
+    if read is not None:
+        loaded._networks.forget(lambda: _network_of(read()))
+    return loaded
+
+
+def _network_of(model: Nnet | AcousticModel) -> Nnet:
+    """The network of a model file."""
+    return model.nnet if isinstance(model, AcousticModel) else model
 
 
 class Model:
@@ -132,7 +139,6 @@ class Model:
     several threads at once.
 
     Attributes:
-        nnet: The network in test mode; its output is 'output', whichever node that is.
         output: The name of the node whose values are the outputs.
         pooling: The node that pools over whole utterances, so that `xvector` gives the output and
             `compute` refuses long utterances; None for other networks.
@@ -217,7 +223,8 @@ class Model:
                 f"the network has no output node '{OUTPUT}'; it has {sorted(outputs)}; "
                 "output=... chooses one"
             )
-        nnet, self.untrained = with_stand_in_statistics(nnet)
+        self._networks = Networks(nnet, output)
+        _, chosen, self.untrained = self._networks.get()
         if self.untrained:
             warnings.warn(
                 f"the network is not trained: batch-norm component '{self.untrained[0]}' has no "
@@ -225,21 +232,15 @@ class Model:
                 stacklevel=2,
             )
         self.output = output
-        self._whole = set_test_mode(nnet)
-        self.nnet = self._whole
-        if output != OUTPUT:
-            with GATE.importing():
-                from nnet3.output_nodes import with_output
-            self.nnet = with_output(self._whole, output)
         self.input_dim = inputs["input"]
         self.ivector_dim = inputs.get("ivector", 0)
-        self.output_dim = self.nnet.node_dim(OUTPUT)
+        self.output_dim = chosen.node_dim(OUTPUT)
         self.priors = None
         if priors is not None and (output == OUTPUT or outputs.get(output) == np.size(priors)):
             self.priors = frozen(np.array(as_vector(priors, "priors", self.output_dim)))  # a copy
-        self.pooling = pooling_node(collapsed := for_inference(self.nnet))
+        self.pooling = pooling_node(collapsed := for_inference(chosen))
         compiler = CachingCompiler(collapsed, capacity=capacity, cache_dir=cache_dir)
-        self.left_context, self.right_context = KnownResults(self.nnet, cache_dir).context
+        self.left_context, self.right_context = KnownResults(chosen, cache_dir).context
         self.modulus = collapsed.modulus
         self._device_nnet = DeviceNnet(
             collapsed, device=device, precision=precision, threads=threads
@@ -256,7 +257,7 @@ class Model:
         )
         self._minibatches = Minibatches(self._pool, compiler.compile)
         self._chunk_network = ChunkNetwork(
-            nnet=self.nnet,
+            nnet=structure_of(chosen),
             modulus=self.modulus,
             input_dim=self.input_dim,
             ivector_dim=self.ivector_dim,
@@ -295,6 +296,16 @@ class Model:
             f"context {self.left_context} + {self.right_context} frames>"
         )
 
+    @property
+    def nnet(self) -> Nnet:
+        """The network in test mode; its output is 'output', whichever node that is.
+
+        Of a file that was loaded, the parameters are read again at the first use, because the model
+        itself has them in other forms. Another file may have replaced it, but it must not have been
+        overwritten.
+        """
+        return self._networks.get().chosen
+
     def _whole_only(self, known: KnownResults) -> str | None:
         """Why an utterance cannot be cut into chunks, or None."""
         if self.pooling is not None:
@@ -318,7 +329,7 @@ class Model:
         with self._making_others:
             found = self._others.get(output)
             if found is None:
-                found = Model(self._whole, output=output, **self._settings)
+                found = Model(self._networks.get().whole, output=output, **self._settings)
                 self._others[output] = found
             return found
 
@@ -821,7 +832,7 @@ class Model:
         with model._making_streams:
             if model._stream_programs is None:
                 model._stream_programs = StreamPrograms(
-                    model.nnet,
+                    model._chunk_network.nnet,
                     model._device_nnet,
                     model._trace,
                     cache_dir=self._settings["cache_dir"],

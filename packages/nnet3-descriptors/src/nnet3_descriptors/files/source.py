@@ -1,6 +1,7 @@
 """Sources of model files: paths, offsets in archives, open files and pipes."""
 
 import io
+import mmap
 import os
 import re
 from typing import IO, Final
@@ -63,8 +64,24 @@ def stream_name(stream: object) -> str:
     return name if isinstance(name, str) else "<stream>"  # a pipe has its number for a name
 
 
+def is_mapped(reader: Reader) -> bool:
+    """Whether the bytes of a reader are a map of a file, which can be read any number of times."""
+    return isinstance(reader.data.obj, mmap.mmap)
+
+
+def release(reader: Reader) -> None:
+    """Gives the memory of a map back to the system.
+
+    Most arrays are copies. The pages of the others are read again at their first use.
+    """
+    mapping = reader.data.obj
+    if isinstance(mapping, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        mapping.madvise(mmap.MADV_DONTNEED)
+
+
 def leave_behind(source: PathOrFile, reader: Reader) -> None:
     """Moves an open file, if it can be moved, to the byte behind the last element read."""
+    release(reader)
     if not isinstance(source, str | os.PathLike) and source.seekable():
         source.seek(reader.offset)
 

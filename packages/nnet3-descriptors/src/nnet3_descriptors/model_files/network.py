@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from typing import Final, Self
 
 import attrs
@@ -128,14 +129,34 @@ def read_model(path_or_file: source.PathOrFile) -> Nnet | AcousticModel:
     Raises:
         ModelFileError: the file cannot be read, or holds neither.
     """
+    return read_rereadable(path_or_file)[0]
+
+
+def read_rereadable(
+    path_or_file: source.PathOrFile,
+) -> tuple[Nnet | AcousticModel, Callable[[], Nnet | AcousticModel] | None]:
+    """Reads a model file as `read_model` does, perhaps to read it again.
+
+    Returns:
+        The model; and a function that reads it again, for a regular file. The file stays mapped
+        for that, which takes no memory; another file that replaces it changes nothing.
+
+    Raises:
+        ModelFileError: the file cannot be read, or holds no model.
+    """
     reader = source.open_reader(path_or_file)
-    model = (
-        _read_acoustic_model(reader)
-        if _begins_with_transition_model(reader)
-        else _read_network(reader)
-    )
+    start = reader.position
+
+    def read() -> Nnet | AcousticModel:
+        reader.position = start
+        is_acoustic = _begins_with_transition_model(reader)
+        model = _read_acoustic_model(reader) if is_acoustic else _read_network(reader)
+        source.release(reader)
+        return model
+
+    model = read()
     source.leave_behind(path_or_file, reader)
-    return model
+    return model, read if source.is_mapped(reader) else None
 
 
 def read_acoustic_model(path_or_file: source.PathOrFile) -> AcousticModel:

@@ -19,6 +19,7 @@ from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.cpu.threads import Workers
 from nnet3_runtime_cuda.errors import DeviceError
 from nnet3_runtime_cuda.operations import Array
+from nnet3_runtime_cuda.operations.scratch import Workspace
 
 FEWEST_BF16_ROWS = 16
 """Products with fewer rows gain nothing."""
@@ -48,9 +49,15 @@ class Bf16Machine(CpuMachine):
             raise DeviceError(f"device 'cpu' computes in 'bf16' only with {lacking}")
         self._rounded: dict[tuple[int, tuple[int, ...], tuple[int, ...]], tuple[Array, Array]] = {}
 
-    def tape(self, dtype: npt.DTypeLike = np.float32, *, is_alone: bool = False) -> NumpyTape:
-        """A tape with separate scratch memory; see `Machine.tape`."""
-        return Bf16Tape(self, dtype, None if is_alone else self.workers)
+    def tape(
+        self,
+        dtype: npt.DTypeLike = np.float32,
+        *,
+        is_alone: bool = False,
+        workspace: Workspace | None = None,
+    ) -> NumpyTape:
+        """A tape with memory of its own, or that of a workspace; see `Machine.tape`."""
+        return Bf16Tape(self, dtype, workspace, None if is_alone else self.workers)
 
     def rounded(self, parameters: Array) -> Array:
         """Fixed parameters in bfloat16: a copy, made once, of the same layout."""
@@ -74,8 +81,14 @@ class Bf16Tape(NumpyTape):
     # Rounding the sums that tiles make would lose more than rounding the input.
     gains_by_tiles = False
 
-    def __init__(self, machine: Bf16Machine, dtype: npt.DTypeLike, workers: Workers | None) -> None:
-        super().__init__(dtype, None, workers, machine.estimates)
+    def __init__(
+        self,
+        machine: Bf16Machine,
+        dtype: npt.DTypeLike,
+        workspace: Workspace | None,
+        workers: Workers | None,
+    ) -> None:
+        super().__init__(dtype, workspace, workers, machine.estimates)
         self._machine = machine
 
     def gains_by_panels(self, rows: int) -> bool:

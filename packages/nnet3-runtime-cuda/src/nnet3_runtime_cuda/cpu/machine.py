@@ -16,6 +16,7 @@ from nnet3_runtime_cuda.cpu.threads import Workers
 from nnet3_runtime_cuda.machine import Machine, Program
 from nnet3_runtime_cuda.operations import Array, Tape
 from nnet3_runtime_cuda.operations.gradients import EstimateState, FisherEstimate
+from nnet3_runtime_cuda.operations.scratch import Workspace
 
 
 class CpuMachine(Machine):
@@ -32,10 +33,16 @@ class CpuMachine(Machine):
         self.workers = Workers(threads) if threads > 1 else None
         self.estimates = Estimates()
 
-    def tape(self, dtype: npt.DTypeLike = np.float32, *, is_alone: bool = False) -> NumpyTape:
-        """A tape with scratch memory of its own."""
+    def tape(
+        self,
+        dtype: npt.DTypeLike = np.float32,
+        *,
+        is_alone: bool = False,
+        workspace: Workspace | None = None,
+    ) -> NumpyTape:
+        """A tape with memory of its own, or that of a workspace."""
         workers = None if is_alone else self.workers
-        return NumpyTape(dtype, workers=workers, estimates=self.estimates)
+        return NumpyTape(dtype, workspace, workers, self.estimates)
 
     def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """An array of zeros."""

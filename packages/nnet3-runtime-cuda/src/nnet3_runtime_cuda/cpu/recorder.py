@@ -15,7 +15,7 @@ from nnet3_runtime_cuda.arrays.checks import running
 from nnet3_runtime_cuda.cpu.lanes import Lanes, Op, Round
 from nnet3_runtime_cuda.cpu.threads import Workers
 from nnet3_runtime_cuda.operations import Array, Call, Operand, Tape
-from nnet3_runtime_cuda.operations.scratch import Scratch, even_parts, part_of
+from nnet3_runtime_cuda.operations.scratch import Scratch, Workspace, even_parts, part_of
 
 Recorded = Call | Round
 """What is recorded: a call if there is one thread, else the shares of the threads."""
@@ -45,20 +45,21 @@ class Recorder(Tape):
     def __init__(
         self,
         dtype: npt.DTypeLike = np.float32,
-        scratch: Scratch | None = None,
+        workspace: Workspace | None = None,
         workers: Workers | None = None,
     ) -> None:
         """Starts with nothing recorded.
 
         Args:
             dtype: Of the values.
-            scratch: The working memory; None for new memory.
+            workspace: The memory of matrices and scratch; None for new memory.
             workers: The threads that share the calls; None if one thread runs them.
         """
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.calls: list[Recorded] = []
         self.persistent_bytes = 0
-        self._scratch = Scratch() if scratch is None else scratch
+        self._workspace = workspace
+        self._scratch = Scratch(workspace)
         self._rows: dict[float, Array] = {}
         self._workers = workers
         # The conditions of `when` within which calls are being recorded.
@@ -125,6 +126,8 @@ class Recorder(Tape):
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """Uninitialised memory of the program."""
+        if self._workspace is not None:
+            return self._workspace.matrices(math.prod(shape), dtype).reshape(shape)
         array: Array = np.empty(shape, dtype=dtype)
         return array
 

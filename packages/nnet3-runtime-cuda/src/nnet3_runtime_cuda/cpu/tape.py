@@ -30,7 +30,7 @@ from nnet3_runtime_cuda.cpu.threads import Workers
 from nnet3_runtime_cuda.operations import Array, Operand
 from nnet3_runtime_cuda.operations.gradients import ColumnBlocks, FisherEstimate, Side
 from nnet3_runtime_cuda.operations.panels import ROWS
-from nnet3_runtime_cuda.operations.scratch import PRODUCT_WORK, Scratch, part_of
+from nnet3_runtime_cuda.operations.scratch import PRODUCT_WORK, Workspace, part_of
 
 FEW_ROWS = 48
 """The largest number of rows of products that are computed transposed."""
@@ -76,7 +76,7 @@ class NumpyTape(Recorder):
     def __init__(
         self,
         dtype: npt.DTypeLike = np.float32,
-        scratch: Scratch | None = None,
+        workspace: Workspace | None = None,
         workers: Workers | None = None,
         estimates: Estimates | None = None,
     ) -> None:
@@ -84,11 +84,11 @@ class NumpyTape(Recorder):
 
         Args:
             dtype: Of the values.
-            scratch: The working memory; None for new memory.
+            workspace: The memory of matrices and scratch; None for new memory.
             workers: The threads that share the calls; None if one thread runs them.
             estimates: The estimates of the natural gradient; None for new ones.
         """
-        super().__init__(dtype, scratch, workers)
+        super().__init__(dtype, workspace, workers)
         self._estimates = Estimates() if estimates is None else estimates
 
     # ---- choices by speed ----

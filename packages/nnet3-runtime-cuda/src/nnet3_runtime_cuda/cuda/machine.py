@@ -29,6 +29,7 @@ from nnet3_runtime_cuda.errors import DeviceError, RunError
 from nnet3_runtime_cuda.machine import KeptArrays, Machine, Program, Transfer
 from nnet3_runtime_cuda.operations import Array, Call, Tape
 from nnet3_runtime_cuda.operations.gradients import EstimateState, FisherEstimate
+from nnet3_runtime_cuda.operations.scratch import Workspace
 
 
 class Exchange(Transfer):
@@ -112,8 +113,14 @@ class DeviceMachine(Machine):
         self._kept = KeptArrays()
         weakref.finalize(self, self.memory.close).atexit = False
 
-    def tape(self, dtype: npt.DTypeLike = np.float32, *, is_alone: bool = False) -> DeviceTape:
-        """A tape that keeps operations; threads of the processor do not matter.
+    def tape(
+        self,
+        dtype: npt.DTypeLike = np.float32,
+        *,
+        is_alone: bool = False,
+        workspace: Workspace | None = None,
+    ) -> DeviceTape:
+        """A tape that keeps operations; threads and memory of the processor do not matter.
 
         Raises:
             DeviceError: the dtype is not float32.

@@ -17,7 +17,7 @@ from nnet3_runtime_cuda.operations.gradients import (
     FisherEstimate,
 )
 from nnet3_runtime_cuda.operations.natural_gradient import record_natural_gradient
-from nnet3_runtime_cuda.operations.panels import Panels
+from nnet3_runtime_cuda.operations.panels import ROWS, Panels
 
 
 def record_product(
@@ -49,7 +49,8 @@ def record_product(
     factor: Array | Panels
     if panels is not None:
         factor = panels
-    elif store.is_fixed and tape.gains_by_panels(rows):
+    elif store.is_fixed and tape.gains_by_panels(min(rows, ROWS.stop - 1)):
+        # With more rows panels lose no time, and the parameters stand in memory in one layout.
         factor = store.panels(parameters)
     else:
         factor = store.transposed(parameters, pays=tape.gains_by_transposing(rows, parameters))

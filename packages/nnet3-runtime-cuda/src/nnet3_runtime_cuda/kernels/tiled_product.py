@@ -32,7 +32,7 @@ MOST_CHANGING_TAPS = 2
 FEWEST_COLUMNS = 64
 """Products with fewer columns of input or output are not computed by tiles."""
 
-FEWEST_FIXED_ROWS = 100
+FEWEST_FIXED_ROWS = 48
 """Products with fewer rows are not computed by tiles: transformed parameters take up to twice the
 memory, and have to be read from it."""
 

@@ -16,6 +16,7 @@ from nnet3_runtime_cuda.device import DeviceNnet
 from nnet3_runtime_cuda.lowering.commands import bind
 from nnet3_runtime_cuda.lowering.plan import Capabilities, plan_with
 from nnet3_runtime_cuda.machine import Program
+from nnet3_runtime_cuda.operations.scratch import Workspace
 
 if TYPE_CHECKING:
     from nnet3_runtime_cuda.tracing.tracer import Watch
@@ -52,6 +53,7 @@ def lower(
     *,
     is_alone: bool = False,
     watch: Watch | None = None,
+    workspace: Workspace | None = None,
 ) -> Program:
     """Binds a computation to memory and to the kernels of a network.
 
@@ -60,6 +62,7 @@ def lower(
         computation: The computation to lower.
         is_alone: Whether the program runs on one thread, though the network has more.
         watch: Times the calls of each command, on the processor.
+        workspace: Memory that the program shares with others, on the processor.
 
     Raises:
         ComputationError: the computation cannot be run. It is a CheckError if a command is at
@@ -69,7 +72,7 @@ def lower(
     """
     check_runnable(nnet.nnet, computation)
     with nnet.lowering, uncollected(), np.errstate(all="ignore"):  # factors may overflow
-        tape = nnet.machine.tape(nnet.dtype, is_alone=is_alone)
+        tape = nnet.machine.tape(nnet.dtype, is_alone=is_alone, workspace=workspace)
         plan = plan_with(nnet.nnet, computation, Capabilities(nnet, tape))
         program = bind(nnet, computation, plan, tape, watch)
         return nnet.machine.bind(program, tape, computation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -56,6 +57,48 @@ GROWTH = 4
 """A new block has at least 1 / GROWTH of the memory so far, so that there are few blocks."""
 
 
+class Workspace:
+    """The memory of programs that run in turn: their matrices and scratch lie in the same place.
+
+    It is for programs that keep nothing there from one run to the next. It is free when the last of
+    its programs is.
+
+    Attributes:
+        most_bytes: Larger matrices of a program do not lie here: small programs would keep their
+            memory.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        """Takes no memory yet."""
+        self.most_bytes = most_bytes
+        self._matrices: weakref.ref[Array] | None = None
+        self._scratch: list[weakref.ref[Array]] = []
+
+    def matrices(self, size: int, dtype: npt.DTypeLike) -> Array:
+        """(size,) uninitialised elements for the matrices of a program."""
+        nbytes = size * np.dtype(dtype).itemsize
+        memory = None if self._matrices is None else self._matrices()
+        if memory is None or memory.nbytes < nbytes:
+            if nbytes > self.most_bytes:
+                return np.empty(size, dtype)
+            # What no program has touched takes no memory; so a larger one may find room later.
+            memory = np.empty(min(2 * nbytes, self.most_bytes), np.uint8)
+            self._matrices = weakref.ref(memory)
+        taken: Array = memory[:nbytes].view(dtype)
+        return taken
+
+    def scratch(self) -> list[Array]:
+        """The blocks of scratch memory that programs use."""
+        blocks = [block for each in self._scratch if (block := each()) is not None]
+        self._scratch = [weakref.ref(block) for block in blocks]
+        return blocks
+
+    def add_scratch(self, block: Array) -> None:
+        """Gives later programs a block, too."""
+        if block.nbytes <= self.most_bytes:
+            self._scratch.append(weakref.ref(block))
+
+
 class Scratch:
     """Working memory that the commands of a program use in turn.
 
@@ -65,14 +108,17 @@ class Scratch:
         mark: Position of the current command in the memory: number of the block, and bytes of it.
             Setting it back frees the arrays taken since.
         farthest: The farthest position of `mark` since this was set.
-        nbytes: Size of all blocks.
+        nbytes: Size of all blocks; of those of a workspace, what is used.
     """
 
-    def __init__(self) -> None:
-        self._blocks: list[Array] = []
+    def __init__(self, workspace: Workspace | None = None) -> None:
+        """Begins with the memory of a workspace, or without memory."""
+        self._workspace = workspace
+        self._blocks: list[Array] = [] if workspace is None else workspace.scratch()
         self._lent: list[Array] = []
         self.mark = self.farthest = 0, 0
         self.nbytes = 0
+        self._used: dict[int, int] = {}
 
     def begin(self) -> None:
         """Starts a new command: frees all arrays, and forgets lent memory."""
@@ -101,6 +147,13 @@ class Scratch:
             blocks.append(np.empty(capacity, dtype=np.uint8))
             self._blocks.append(blocks[-1])
             self.nbytes += capacity
+            if self._workspace is not None:
+                self._workspace.add_scratch(blocks[-1])
+                self._used[len(self._blocks) - 1] = capacity
+        elif self._workspace is not None and number >= len(self._lent):
+            place = number - len(self._lent)
+            self._used[place] = max(self._used.get(place, 0), start + size)
+            self.nbytes = sum(self._used.values())
         self.mark = number, start + size
         self.farthest = max(self.farthest, self.mark)
         taken: Array = blocks[number][start : start + size].view(dtype).reshape(shape)

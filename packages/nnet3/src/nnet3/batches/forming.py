@@ -20,7 +20,7 @@ from nnet3.utterance_work import Run, RunKind
 
 _MEBIBYTE = 1 << 20
 
-MOST_FRAMES_AHEAD = 5_000
+MOST_FRAMES_AHEAD = 2_500
 """The most frames of other utterances that a chunk waits for, to share a minibatch.
 
 Waiting for 10,000 or 50,000 frames fills more minibatches and saves no time: most chunks are full

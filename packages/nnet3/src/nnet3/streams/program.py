@@ -120,7 +120,13 @@ class StreamProgram:
             for number, count in kinds
         }
         device_nnet = device_nnet.with_network(self._chunks.nnet)
-        self._pool = ComputerPool(device_nnet, compiler.compile, capacity=len(kinds), trace=trace)
+        self._pool = ComputerPool(
+            device_nnet,
+            compiler.compile,
+            capacity=len(kinds),
+            trace=trace,
+            shares_memory=False,  # streams on several threads run different kinds at a time
+        )
         self.inputs = tuple(map(self._inputs_of, self._chunks.chunks))
         for request in self._requests.values():
             self._pool.prepare(request)
