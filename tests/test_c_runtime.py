@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from nnet3_conformance import judge_class, reference_cases
 from nnet3_runtime_c import ConversionError
 from nnet3_tables import read_table
 from reference_cases import DIGITS_EXAMPLE, ROOT
+from tool_runs import run_tool
 
 pytestmark = [
     pytest.mark.skipif(COMPILER is None, reason="there is no C compiler here"),
@@ -92,6 +94,25 @@ def test_digits(target: Target, tmp_path: Path) -> None:
         return target.run(program, b"".join(chunks), "digits.weights")
 
     check_digits(compute)
+
+
+def test_8_bits(tmp_path: Path) -> None:
+    """The tool writes weights in 8 bits, and says how much outputs of a stream change."""
+    done = run_tool(
+        "nnet3-to-c", "--stream", "--frames=20", "--int8", "--weights",
+        f"--features=ark:{DIGITS_EXAMPLE}/test.feats.ark", MODEL, tmp_path / "digits.c",
+    )  # fmt: skip
+
+    found = re.search(
+        r"8 bits: ([\d,]+) of ([\d,]+) bytes of weights\. For ark:.*: [\d,]+ rows of output "
+        r"differ by ([\d.]+)%, at most by .*; the largest value is in the same column in ([\d.]+)%",
+        done.stderr,
+    )
+    assert found is not None
+    size, whole, relative, same = (float(each.replace(",", "")) for each in found.groups())
+    assert (tmp_path / "digits.weights").stat().st_size == size < 0.5 * whole
+    assert 0 < relative < 2
+    assert same > 99
 
 
 @pytest.mark.parametrize("tool", ["make", "cmake"])

@@ -39,8 +39,9 @@ class CComputer:
         *,
         options: Sequence[str] = ("-O1", "-march=native"),
         weights_in_source: bool = False,
+        int8: bool = False,
     ) -> None:
-        source = to_c(nnet, computation, name="net", weights_in_source=weights_in_source)
+        source = to_c(nnet, computation, name="net", weights_in_source=weights_in_source, int8=int8)
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             source.write(folder)

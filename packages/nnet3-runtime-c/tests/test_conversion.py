@@ -14,7 +14,7 @@ from nnet3_compiler import compile_computation, compile_looped, looped_requests
 from nnet3_computation import ComputationRequest, IoSpecification, NnetComputation
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_runtime_c import ConversionError, to_c
-from nnet3_runtime_c.constants import panels, real
+from nnet3_runtime_c.constants import integer_panels, panels, real
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler here")
 
@@ -86,6 +86,29 @@ def test_values(in_source: bool) -> None:
     np.testing.assert_allclose(found["output-side"], side, atol=1e-5)
     expected = kept - np.log(np.exp(kept).sum(axis=1, keepdims=True))
     np.testing.assert_allclose(found["output"], expected, atol=1e-5)
+
+
+@needs_compiler
+@pytest.mark.parametrize("in_source", [True, False])
+def test_weights_in_8_bits(in_source: bool) -> None:
+    """Both factors of a product are rounded to integers, each row with a scale of its own."""
+    nnet, computation = spliced()
+    computer = CComputer(nnet, computation, weights_in_source=in_source, int8=True)
+    rng = np.random.default_rng(1)
+    rows, ivector = rng.standard_normal((6, 4)), rng.standard_normal((1, 2))
+
+    found = computer.forward({"input": rows, "ivector": ivector})["output-side"]
+
+    def rounded(values: np.ndarray) -> np.ndarray:
+        scales = np.abs(values).max(axis=1, keepdims=True) / 127
+        return np.rint(values / scales) * scales
+
+    affine = nnet.component("affine")
+    x = np.concatenate([rows[:-1], rows[1:], np.repeat(ivector, 5, axis=0)], axis=1)
+    exact = x @ affine.linear_params.T + affine.bias_params
+    expected = rounded(x) @ rounded(affine.linear_params).T + affine.bias_params
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert 1e-4 < np.abs(found - exact).max() < 0.05
 
 
 @needs_compiler
@@ -173,6 +196,22 @@ def test_a_file_of_weights() -> None:
     np.testing.assert_array_equal(found[: 2 * 10 * 16], panels(affine.linear_params).reshape(-1))
     np.testing.assert_array_equal(found[320:339], affine.bias_params)
     assert len(found) == 320 + 32
+
+
+def test_integer_panels() -> None:
+    """Integers stand in groups of four columns of the input, behind what an offset of 128 adds."""
+    matrix = np.arange(-51, 51, dtype=np.float32).reshape(17, 6)
+
+    words, scales = integer_panels(matrix)
+
+    panels_of_bytes = words.view(np.int8).reshape(2, 1 + 2, 16, 4)
+    integers = panels_of_bytes[:, 1:].transpose(0, 2, 1, 3).reshape(32, 8)
+    np.testing.assert_array_equal(integers[:17, :6], np.rint(matrix / scales[:, None]))
+    assert np.abs(integers[:17]).max(axis=1).tolist() == [127] * 17
+    assert not integers[17:].any()
+    assert not integers[:, 6:].any()
+    sums = np.ascontiguousarray(panels_of_bytes[:, 0]).view(np.int32).reshape(-1)
+    np.testing.assert_array_equal(sums, -128 * integers.sum(axis=1, dtype=np.int32))
 
 
 def test_panels() -> None:

@@ -105,9 +105,9 @@ class Call:
     scratch: Scratch
     end: End = End()
 
-    def weights(self, field: str, make: Callable[[], Any]) -> int:
+    def weights(self, field: str, make: Callable[[], Any], *, are_bits: bool = False) -> int:
         """The place of a parameter, or of what is made of it, among the weights."""
-        return self.constants.weights(f"{self.name}.{field}", make)
+        return self.constants.weights(f"{self.name}.{field}", make, are_bits=are_bits)
 
     def pointer(self, field: str, make: Callable[[], Any]) -> str:
         """The same as a pointer in C."""

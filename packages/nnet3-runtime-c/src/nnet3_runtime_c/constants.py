@@ -40,14 +40,39 @@ def panels(matrix: ArrayLike) -> NDArray[np.float32]:
     )
 
 
+def integer_panels(matrix: ArrayLike) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Weights in 8 bits, in the order of products of integers.
+
+    Args:
+        matrix: W of y = x W^T, (columns of y, columns of x).
+
+    Returns:
+        For each panel, -128 times the sum of the integers of each column in 32 bits, then (groups,
+        PANEL, 4) integers: four columns of x together, filled up with zeros. All are shown as
+        elements of 32 bits. And the scales, (columns of y,), by which integers are weights.
+    """
+    values = np.asarray(matrix, np.float32)
+    largest = np.abs(values).max(axis=1, initial=0.0)
+    scales = np.where(largest > 0, largest / 127, 1).astype(np.float32)
+    count, groups = -(-values.shape[0] // PANEL), -(-values.shape[1] // 4)
+    integers = np.zeros((count * PANEL, groups * 4), np.int8)
+    integers[: values.shape[0], : values.shape[1]] = np.rint(values / scales[:, None])
+    sums = (-128 * integers.sum(axis=1, dtype=np.int32)).astype("<i4").view(np.int8)
+    grouped = integers.reshape(count, PANEL, groups, 4).transpose(0, 2, 1, 3)
+    whole = np.concatenate([sums.reshape(count, 1, PANEL, 4), grouped], axis=1)
+    return np.ascontiguousarray(whole).reshape(-1).view(np.float32), scales
+
+
 class Constants:
     """Collects the constants while commands are converted.
 
     Attributes:
         tables: Definitions of tables in C.
+        int8: Whether matrices of affine components become integers of 8 bits.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, int8: bool = False) -> None:
+        self.int8 = int8
         self._name = name
         self._arrays: list[NDArray[np.float32]] = []
         self._places: dict[str, int] = {}
@@ -56,8 +81,13 @@ class Constants:
         self._kernels: set[str] = set()
         self.tables: list[str] = []
 
-    def weights(self, key: str, make: Callable[[], ArrayLike]) -> int:
+    def weights(self, key: str, make: Callable[[], ArrayLike], *, are_bits: bool = False) -> int:
         """The place of an array among the weights: its first element. Equal keys share an array.
+
+        Args:
+            key: Names the array.
+            make: Returns it.
+            are_bits: Whether its elements are no numbers, only 32 bits each.
 
         Raises:
             ConversionError: an element is not a finite number of single precision.
@@ -65,7 +95,7 @@ class Constants:
         if key not in self._places:
             with np.errstate(over="ignore"):
                 array = np.asarray(make()).astype(np.float32).reshape(-1)
-            if not np.isfinite(array).all():
+            if not are_bits and not np.isfinite(array).all():
                 raise ConversionError(f"{key} has elements that are no finite float32")
             filled = np.zeros(-(-len(array) // PANEL) * PANEL, np.float32)
             filled[: len(array)] = array

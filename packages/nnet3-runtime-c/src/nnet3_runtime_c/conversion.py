@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import attrs
+import numpy as np
 from nnet3_computation import (
     AcceptInput,
     Command,
@@ -17,6 +18,7 @@ from nnet3_computation import (
 )
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.files import write_atomically
+from numpy.typing import NDArray
 
 from nnet3_runtime_c.commands import Converter, c_name, in_comment, refusals
 from nnet3_runtime_c.constants import Constants, ConversionError, floats
@@ -33,12 +35,16 @@ class CSource:
         source: The file NAME.c.
         header: The file NAME.h, which says how to call it.
         weights: The file of weights, float32 of little-endian order; None if the source has them.
+        calls: For each call the rows and columns of its inputs and of its outputs, by node.
+        properties: What else the header says, by name.
     """
 
     name: str
     source: str
     header: str
     weights: bytes | None
+    calls: Sequence[tuple[Mapping[str, tuple[int, int]], Mapping[str, tuple[int, int]]]] = ()
+    properties: Mapping[str, str] = MappingProxyType({})
 
     def write(self, folder: str | os.PathLike[str]) -> None:
         """Writes NAME.c, NAME.h and, if there is one, NAME.weights into a folder.
@@ -74,6 +80,7 @@ def to_c(
     *,
     name: str = "network",
     weights_in_source: bool = True,
+    int8: bool = False,
     properties: Mapping[str, str] = MappingProxyType({}),
 ) -> CSource:
     """Returns the forward part of a computation as C99 source.
@@ -89,6 +96,9 @@ def to_c(
         name: The prefix of all names: lower-case letters, digits and underscores.
         weights_in_source: Whether the weights are an array in the source; otherwise the caller
             hands over the content of a file.
+        int8: Whether the matrices of affine, linear and TDNN components become integers of 8 bits
+            with a scale for each column of the output. Their other factors are rounded as well, row
+            by row, when the program runs.
         properties: What else the header says, by name.
 
     Raises:
@@ -106,7 +116,7 @@ def to_c(
     reasons = [*refusals(nnet, [each for segment in segments for each in segment.commands])]
     if reasons:
         raise ConversionError("the computation cannot be expressed in C: " + "; ".join(reasons))
-    constants = Constants(name)
+    constants = Constants(name, int8=int8)
     converter = Converter(nnet, computation, constants)
     functions = [
         _function(name, number, segment, converter) for number, segment in enumerate(segments)
@@ -122,16 +132,32 @@ def to_c(
         *constants.tables,
     ]
     if weights_in_source:
-        values = floats(weights.tolist()) or "    0.0f"
-        parts.append(f"static const float {name}_weights[] = {{\n{values}}};\n")
+        parts.append(_weights(name, weights, int8=int8))
     parts += functions
-    parts.append(_entry_points(name, segments, loop, weights_in_source))
+    array = f"{name}_weights.numbers" if int8 else f"{name}_weights"
+    parts.append(_entry_points(name, segments, loop, array if weights_in_source else ""))
     parts.append(_main(name, segments, loop, weights_in_source))
     return CSource(
         name=name,
         source="\n".join(parts),
         header=header,
         weights=None if weights_in_source else weights.astype("<f4").tobytes(),
+        calls=[(each.inputs, each.outputs) for each in segments],
+        properties=properties,
+    )
+
+
+def _weights(name: str, weights: NDArray[np.float32], *, int8: bool) -> str:
+    """The weights as an array; with integers among them, by their bits."""
+    if not int8:
+        values = floats(weights.tolist()) or "    0.0f"
+        return f"static const float {name}_weights[] = {{\n{values}}};\n"
+    words = [f"{each:#x}u" for each in weights.view(np.uint32).tolist()] or ["0"]
+    lines = [", ".join(words[at : at + 8]) for at in range(0, len(words), 8)]
+    size, values = len(words), ",\n    ".join(lines)
+    return (
+        f"static const union {{\n    uint32_t bits[{size}];\n    float numbers[{size}];\n}} "
+        f"{name}_weights = {{{{\n    {values}}}}};\n"
     )
 
 
@@ -255,13 +281,11 @@ void {_step_name(name, segments, loop)}({_with_self(name, inputs, outputs)});
 """
 
 
-def _entry_points(
-    name: str, segments: Sequence[_Segment], loop: int | None, weights_in_source: bool
-) -> str:
-    """The functions of the header."""
+def _entry_points(name: str, segments: Sequence[_Segment], loop: int | None, weights: str) -> str:
+    """The functions of the header. "weights" is the array in the source, or "" if it has none."""
     inputs, outputs = _ports(segments)
-    given = "" if weights_in_source else ", const float *weights"
-    source = f"{name}_weights" if weights_in_source else "weights"
+    given = "" if weights else ", const float *weights"
+    source = weights or "weights"
     cases = "".join(
         f"    case {number}: {name}_segment{number}"
         f"({_arguments('self', each.inputs, each.outputs)}); break;\n"

@@ -222,6 +222,231 @@ static void nnet3_product(
     }
 }
 
+/* kernel dot: vector */
+#if defined(__GNUC__)
+/* Adds, in each lane, the products of four integers of 8 bits of x and w. Where NNET3_UNSIGNED is
+   1, those of x are 128 more than meant, and have no sign. */
+#if defined(__AVX512VNNI__)
+#define NNET3_UNSIGNED 1
+static inline nnet3_bits nnet3_dot(nnet3_bits sum, nnet3_bits x, nnet3_bits w)
+{
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w));
+    return sum;
+}
+#elif defined(__aarch64__) && defined(__ARM_FEATURE_DOTPROD)
+#define NNET3_UNSIGNED 0
+static inline nnet3_bits nnet3_dot(nnet3_bits sum, nnet3_bits x, nnet3_bits w)
+{
+    __asm__("sdot %0.4s, %1.16b, %2.16b" : "+w"(sum) : "w"(x), "w"(w));
+    return sum;
+}
+#else
+#define NNET3_UNSIGNED 0
+typedef int16_t nnet3_halves
+    __attribute__((vector_size(4 * NNET3_LANES), aligned(4), may_alias));
+static inline nnet3_bits nnet3_dot(nnet3_bits sum, nnet3_bits x, nnet3_bits w)
+{
+    const nnet3_halves a = (nnet3_halves)x, b = (nnet3_halves)w;
+    const nnet3_bits two = /* the sum of two products fits in 16 bits */
+        (nnet3_bits)((a << 8 >> 8) * (b << 8 >> 8) + (a >> 8) * (b >> 8));
+    return sum + (two << 16 >> 16) + (two >> 16);
+}
+#endif
+#else
+#define NNET3_UNSIGNED 0
+#endif
+
+/* kernel rounded: dot */
+/* The parts of a row as integers of 8 bits, in whole groups of four. Returns the scale by which the
+   integers are to be multiplied; NaN if a number of the row is none, or too large. */
+static float nnet3_rounded(
+    const int32_t (*term)[2], int32_t terms, int32_t groups, const float *x, int8_t *to)
+{
+    const float whole = 12582912.0f; /* adding it rounds to integers */
+    int32_t t, k, bits, most = 0;
+    float size, factor;
+    memset(to, NNET3_UNSIGNED ? 0x80 : 0, 4 * (size_t)groups);
+    for (t = 0; t < terms; t++)
+        for (k = 0; k < term[t][1]; k++) {
+            memcpy(&bits, x + term[t][0] + k, sizeof bits);
+            bits &= 0x7fffffff; /* ordered as the sizes of the numbers are */
+            most = bits > most ? bits : most;
+        }
+    memcpy(&size, &most, sizeof size);
+    if (size < 1e-30f)
+        return 0.0f;
+    if (!(size < 1e30f))
+        return nanf("");
+    factor = 127.0f / size;
+    for (t = 0; t < terms; t++)
+        for (k = 0; k < term[t][1]; k++) {
+            const int32_t each = (int32_t)((x[term[t][0] + k] * factor + whole) - whole);
+            *to++ = (int8_t)(NNET3_UNSIGNED ? each - 128 : each);
+        }
+    return size / 127.0f;
+}
+
+/* kernel block8: ended dot */
+#if defined(__GNUC__)
+/* As nnet3_block, for integers in groups of four. */
+static inline __attribute__((always_inline)) void nnet3_block8(
+    const int32_t rows, const int32_t panels, int32_t groups, const int8_t *x, const float *xscale,
+    const int8_t *w, size_t ws, const float *wscale, struct nnet3_end end, float *y, size_t ys)
+{
+    const int32_t vectors = panels * NNET3_VECTORS;
+    nnet3_bits sum[NNET3_ROWS][4 * NNET3_VECTORS], each[4 * NNET3_VECTORS];
+    const nnet3_bits zero = {0};
+    int32_t r, v, k, four;
+    NNET3_UNROLL
+    for (v = 0; v < vectors; v++) {
+        const int8_t *at = w + v / NNET3_VECTORS * ws + 4 * (v % NNET3_VECTORS) * NNET3_LANES;
+        NNET3_UNROLL
+        for (r = 0; r < rows; r++)
+            sum[r][v] = NNET3_UNSIGNED ? *(const nnet3_bits *)at : zero; /* what 128 adds */
+    }
+    for (k = 0; k < groups; k++) {
+        w += 4 * NNET3_PANEL;
+        NNET3_UNROLL
+        for (v = 0; v < vectors; v++) {
+            const int8_t *at = w + v / NNET3_VECTORS * ws + 4 * (v % NNET3_VECTORS) * NNET3_LANES;
+            each[v] = *(const nnet3_bits *)at;
+        }
+        NNET3_UNROLL
+        for (r = 0; r < rows; r++) {
+            memcpy(&four, x + 4 * (r * (size_t)groups + k), sizeof four);
+            NNET3_UNROLL
+            for (v = 0; v < vectors; v++)
+                sum[r][v] = nnet3_dot(sum[r][v], zero + four, each[v]);
+        }
+    }
+    NNET3_UNROLL
+    for (r = 0; r < rows; r++) {
+        NNET3_UNROLL
+        for (v = 0; v < vectors; v++) {
+            const int32_t first = v * NNET3_LANES;
+            float *to = y + r * ys + first;
+            const nnet3_vector found = __builtin_convertvector(sum[r][v], nnet3_vector)
+                                       * (xscale[r] * *(const nnet3_vector *)(wscale + first));
+            *(nnet3_vector *)to = nnet3_ended(found, end, first, to);
+        }
+    }
+}
+
+/* The elements of some rows, at most NNET3_ROWS, and a panel, or four with AVX-512. */
+static NNET3_ONCE void nnet3_blocks8(
+    int32_t rows, int32_t panels, int32_t groups, const int8_t *x, const float *xscale,
+    const int8_t *w, size_t ws, const float *wscale, struct nnet3_end end, float *y, size_t ys)
+{
+    const int32_t wide = NNET3_LANES == 16 && panels == 4 ? 4 : 1;
+    int32_t p;
+    for (p = 0; p < panels; p += wide) {
+        switch (wide > 1 ? rows : -rows) {
+#define NNET3_CASE8(rows, panels) \
+        nnet3_block8(rows, panels, groups, x, xscale, w, ws, wscale, end, y, ys); \
+        break;
+        case -1: NNET3_CASE8(1, 1)
+        case -2: NNET3_CASE8(2, 1)
+        case -3: NNET3_CASE8(3, 1)
+#if NNET3_ROWS > 3
+        case -4: NNET3_CASE8(4, 1)
+        case -5: NNET3_CASE8(5, 1)
+        case -6: NNET3_CASE8(6, 1)
+#endif
+#if NNET3_ROWS > 6
+        case -7: NNET3_CASE8(7, 1)
+        case 1: NNET3_CASE8(1, 4)
+        case 2: NNET3_CASE8(2, 4)
+        case 3: NNET3_CASE8(3, 4)
+        case 4: NNET3_CASE8(4, 4)
+        case 5: NNET3_CASE8(5, 4)
+        case 6: NNET3_CASE8(6, 4)
+        case 7: NNET3_CASE8(7, 4)
+#endif
+        default: break;
+        }
+        w += wide * ws;
+        wscale += wide * NNET3_PANEL;
+        y += wide * NNET3_PANEL;
+        end.b = end.b ? end.b + wide * NNET3_PANEL : 0;
+        end.s = end.s ? end.s + wide * NNET3_PANEL : 0;
+        end.o = end.o ? end.o + wide * NNET3_PANEL : 0;
+    }
+}
+#else
+#define NNET3_ROWS 4
+static void nnet3_blocks8(
+    int32_t rows, int32_t panels, int32_t groups, const int8_t *x, const float *xscale,
+    const int8_t *w, size_t ws, const float *wscale, struct nnet3_end end, float *y, size_t ys)
+{
+    int32_t p, r, c, k;
+    for (p = 0; p < panels; p++)
+        for (r = 0; r < rows; r++)
+            for (c = 0; c < NNET3_PANEL; c++) {
+                const int8_t *a = x + 4 * r * (size_t)groups, *b = w + p * ws + 4 * NNET3_PANEL;
+                float *to = y + r * ys + p * NNET3_PANEL + c, found;
+                int32_t sum = 0;
+                for (k = 0; k < 4 * groups; k++)
+                    sum += a[k] * b[k / 4 * 4 * NNET3_PANEL + 4 * c + k % 4];
+                found = (float)sum * (xscale[r] * wscale[p * NNET3_PANEL + c]);
+                found += end.b ? end.b[p * NNET3_PANEL + c] : 0.0f;
+                found += end.adds ? *to : 0.0f;
+                found = end.relu && !(found > 0.0f) ? 0.0f : found;
+                *to = (end.s ? end.s[p * NNET3_PANEL + c] * found : found)
+                      + (end.o ? end.o[p * NNET3_PANEL + c] : 0.0f);
+            }
+}
+#endif
+
+/* kernel product8: rounded block8 */
+/* As nnet3_product, with integers of 8 bits: each row of x is rounded to integers with a scale of
+   its own, each column of W has been, with wscale. A panel of w has, for each of its columns, -128
+   times the sum of its integers, then the integers of all columns in groups of four. "kept" is
+   memory for the integers of x, and for the scales. */
+static void nnet3_product8(
+    int32_t rows, int32_t out, const int32_t (*term)[2], int32_t terms, const float *x, int32_t xs,
+    const int8_t *w, const float *wscale, struct nnet3_end end, float *kept, float *y, int32_t ys)
+{
+    float found[NNET3_ROWS * NNET3_PANEL], *xscale = kept;
+    int8_t *integers = (int8_t *)(kept + rows);
+    int32_t begin, count, first, blocks, some, t, r, groups = 3, rest = out % NNET3_PANEL;
+    size_t ws;
+    for (t = 0; t < terms; t++)
+        groups += term[t][1];
+    groups /= 4;
+    ws = 4 * NNET3_PANEL * (1 + (size_t)groups);
+    for (r = 0; r < rows; r++)
+        xscale[r] = nnet3_rounded(term, terms, groups, x + r * (size_t)xs,
+                                  integers + 4 * r * (size_t)groups);
+    for (begin = 0; begin < out; begin += count) {
+        count = out - begin < 4 * NNET3_PANEL ? out - begin : 4 * NNET3_PANEL;
+        if (count > NNET3_PANEL)
+            count -= count % NNET3_PANEL;
+        blocks = (rows + NNET3_ROWS - 1) / NNET3_ROWS;
+        for (first = 0; first < rows; first += some, blocks--) {
+            const int8_t *from = integers + 4 * first * (size_t)groups;
+            float *to = y + first * (size_t)ys + begin;
+            some = (rows - first + blocks - 1) / blocks;
+            if (count >= NNET3_PANEL) {
+                nnet3_blocks8(some, count / NNET3_PANEL, groups, from, xscale + first, w, ws,
+                              wscale, end, to, ys);
+                continue;
+            }
+            memset(found, 0, sizeof found);
+            for (r = 0; end.adds && r < some; r++)
+                memcpy(found + r * NNET3_PANEL, to + r * (size_t)ys, rest * sizeof *to);
+            nnet3_blocks8(some, 1, groups, from, xscale + first, w, ws, wscale, end, found,
+                          NNET3_PANEL);
+            for (r = 0; r < some; r++)
+                memcpy(to + r * (size_t)ys, found + r * NNET3_PANEL, rest * sizeof *to);
+        }
+        w += count / NNET3_PANEL * ws;
+        wscale += count;
+        end.b = end.b ? end.b + count : 0;
+        end.s = end.s ? end.s + count : 0;
+        end.o = end.o ? end.o + count : 0;
+    }
+}
+
 /* kernel products: product */
 /* Products for parts of the columns. A step is: first of the terms, number of them, first element
    of the weights, first element of the bias or -1, first column of y, columns of y. */
@@ -698,15 +923,16 @@ static void nnet3_gated(
 }
 
 /* kernel gru: tanh_of */
-/* h = tanh(a), c = (1 - z) h + z c'; y has h and c. a is p plus "more", or plus w c' without it. */
+/* h = tanh(a), c = (1 - z) h + z c'; y has h and c. a is p plus "more", or, where the distance of its
+   rows, ms, is 0, plus "more" times c'. */
 static void nnet3_gru(
     int32_t rows, int32_t dim, const float *z, const float *p, const float *before, int32_t xs,
-    const float *more, int32_t ms, const float *w, float *y, int32_t ys)
+    const float *more, int32_t ms, float *y, int32_t ys)
 {
     int32_t r, k;
     for (r = 0; r < rows; r++, z += xs, p += xs, before += xs, y += ys)
         for (k = 0; k < dim; k++) {
-            const float a = more ? more[r * (size_t)ms + k] : w[k] * before[k];
+            const float a = ms ? more[r * (size_t)ms + k] : more[k] * before[k];
             const float h = nnet3_tanh_of(p[k] + a);
             y[k] = h;
             y[dim + k] = (1.0f - z[k]) * h + z[k] * before[k];

@@ -11,7 +11,7 @@ import numpy as np
 from nnet3_descriptors import components as types
 
 from nnet3_runtime_c.calls import Array, Call, Statements, converts
-from nnet3_runtime_c.constants import PANEL, panels
+from nnet3_runtime_c.constants import PANEL, integer_panels, panels
 
 PRODUCTS = (
     types.AffineComponent,
@@ -26,6 +26,15 @@ PRODUCTS = (
     types.ConvolutionComponent,
 )
 """Types whose products can be added where they are stored, and go on with an `End`."""
+
+_IN_INTEGERS = (
+    types.AffineComponent,
+    types.NaturalGradientAffineComponent,
+    types.FixedAffineComponent,
+    types.LinearComponent,
+    types.TdnnComponent,
+)
+"""Types whose weights may be integers of 8 bits."""
 
 
 @attrs.frozen(eq=False)
@@ -56,8 +65,13 @@ def products(call: Call, steps: Sequence[_Step], bias: Array | None, stride: int
             there are columns, it is repeated.
         stride: The distance of the rows of the input that belong to rows of the output.
     """
+    if call.constants.int8 and type(call.component) in _IN_INTEGERS:
+        [step] = steps
+        yield _product_of_integers(call, step, bias, stride)
+        return
     constants, x, y = call.constants, call.x, call.y
-    table, terms = [], []
+    table: list[tuple[int, ...]] = []
+    terms: list[tuple[int, int]] = []
     for step in steps:
         begin, count = step.begin, step.count
         place = call.weights(f"weights {step.number}", functools.partial(panels, step.matrix))
@@ -80,6 +94,21 @@ def products(call: Call, steps: Sequence[_Step], bias: Array | None, stride: int
         return
     name, end = constants.table(table), _end(call, "0")
     yield constants.call("products", name, len(table), y.rows, parts, source, "w", end, y)
+
+
+def _product_of_integers(call: Call, step: _Step, bias: Array | None, stride: int) -> str:
+    """The statement of a product with weights in 8 bits."""
+    x, y = call.x, call.y
+    place = call.weights("integers", lambda: integer_panels(step.matrix)[0], are_bits=True)
+    offset = -1 if bias is None else call.weights("bias", lambda: bias)
+    groups = -(-step.matrix.shape[1] // 4)
+    kept = call.scratch.new(y.rows, 1 + groups)
+    return call.constants.call(
+        "product8", y.rows, y.columns, call.constants.table(step.terms), len(step.terms),
+        attrs.evolve(x, stride=x.stride * stride), f"(const int8_t *)(w + {place})",
+        call.pointer("scales of integers", lambda: integer_panels(step.matrix)[1]),
+        _end(call, "0" if offset < 0 else f"w + {offset}"), f"m + {kept.first}", y,
+    )  # fmt: skip
 
 
 def _end(call: Call, bias: str) -> str:

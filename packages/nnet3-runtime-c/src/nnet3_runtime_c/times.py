@@ -63,7 +63,7 @@ def _gru(call: Call) -> Statements:
     p = x.first + cell + recurrent
     yield call.constants.call(
         "gru", y.rows, cell, f"m + {x.first}", f"m + {p}", f"m + {p + cell}, {x.stride}", more,
-        "0", y,
+        y,
     )  # fmt: skip
 
 
@@ -73,8 +73,8 @@ def _output_gru(call: Call) -> Statements:
     p = x.first + c.cell_dim
     before = f"m + {p + c.cell_dim}, {x.stride}"
     yield call.constants.call(
-        "gru", y.rows, c.cell_dim, f"m + {x.first}", f"m + {p}", before, "0, 0",
-        call.pointer("w_h", lambda: c.w_h), y,
+        "gru", y.rows, c.cell_dim, f"m + {x.first}", f"m + {p}", before,
+        call.pointer("w_h", lambda: c.w_h), 0, y,
     )  # fmt: skip
 
 

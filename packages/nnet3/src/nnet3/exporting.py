@@ -110,6 +110,7 @@ def export_c(
     xvector: bool = False,
     sequences: int = 1,
     weights_in_source: bool = True,
+    int8: bool = False,
     frame_subsampling_factor: int = 1,
     extra_left_context: int = 0,
     extra_right_context: int = 0,
@@ -128,6 +129,7 @@ def export_c(
         xvector: Whether to compute one vector for all frames, the output at t = 0.
         sequences: Number of sequences of a call; rows of one sequence follow one another.
         weights_in_source: Whether the source has the weights, or a file.
+        int8: Whether the matrices of affine, linear and TDNN components become integers of 8 bits.
         frame_subsampling_factor: Number of input frames for each row of output.
         extra_left_context: Further context to the left, for recurrent networks.
         extra_right_context: Further context to the right.
@@ -154,6 +156,7 @@ def export_c(
         program.computation,
         name=name,
         weights_in_source=weights_in_source,
+        int8=int8,
         properties=program.metadata,
     )
     return found

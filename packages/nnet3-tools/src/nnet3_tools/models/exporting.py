@@ -71,6 +71,35 @@ def _quantized(models: tuple[Any, ...], features: str | None) -> list[Any]:
     return quantized
 
 
+def _log_rounding(
+    model: nnet3.Model, name: str, features: str | None, options: dict[str, Any]
+) -> None:
+    """Prints what weights in 8 bits change in the outputs of a C program."""
+    import nnet3_runtime_c
+    import numpy as np
+
+    if nnet3_runtime_c.compiler() is None:
+        cli.log("8 bits: there is no C compiler here (CC, cc) to measure what they change")
+        return
+    options = options | {"name": name, "weights_in_source": False, "sequences": 1}
+    source, rounded = (nnet3.export_c(model, int8=each, **options) for each in (False, True))
+    assert source.weights is not None
+    assert rounded.weights is not None
+    dim, ivector_dim = model.input_dim, model.ivector_dim
+    utterances = _random(dim) if features is None else _read(features)
+    rng = np.random.default_rng(1)
+    ivector = rng.standard_normal(ivector_dim, np.float32) if ivector_dim else None
+    error = nnet3_runtime_c.rounding_error(
+        source, rounded, ((rows, ivector) for rows in utterances)
+    )
+    given = "random features" if features is None else features
+    given += ", a random i-vector" if ivector_dim else ""
+    cli.log(
+        f"8 bits: {len(rounded.weights):,} of {len(source.weights):,} bytes of weights. "
+        f"For {given}: {error}"
+    )
+
+
 def _random(dim: int) -> Iterator[np.ndarray]:
     import numpy as np
 
@@ -118,6 +147,15 @@ CONTEXT = (
 XVECTOR = cli.boolean_option("--xvector", "Compute one vector for all frames, the output at t = 0.")
 
 
+FEATURES = cli.option(
+    "--features",
+    None,
+    "With --int8: the features to measure this on; without it, random ones.",
+    "RSPECIFIER",
+)
+"""The option of what changes are measured on."""
+
+
 @cli.tool(
     "nnet3-to-onnx",
     "NNET-IN ONNX-OUT",
@@ -154,12 +192,7 @@ XVECTOR = cli.boolean_option("--xvector", "Compute one vector for all frames, th
         "Quantize matrix products to 8 bits (ONNX Runtime's dynamic quantization), and print "
         "how much outputs change.",
     ),
-    cli.option(
-        "--features",
-        None,
-        "With --int8: the features to measure this on; without it, random ones.",
-        "RSPECIFIER",
-    ),
+    FEATURES,
 )
 def nnet3_to_onnx(
     *,
@@ -223,8 +256,22 @@ def nnet3_to_onnx(
         "Write the weights to a file, NAME.weights, which the program hands over; without "
         "it, the source has them.",
     ),
+    cli.boolean_option(
+        "--int8",
+        "Quantize the weights of affine, linear and TDNN layers to 8 bits, and print how much "
+        "outputs change, if there is a C compiler (CC).",
+    ),
+    FEATURES,
 )
-def nnet3_to_c(*, nnet_in: str, c_out: str, weights: bool, **options: Any) -> None:
+def nnet3_to_c(
+    *,
+    nnet_in: str,
+    c_out: str,
+    weights: bool,
+    int8: bool,
+    features: str | None,
+    **options: Any,
+) -> None:
     """Write the network in NNET-IN, .raw or .mdl, as C99 source to C-OUT, with a header beside it.
 
     The files are NAME.c and NAME.h, where C-OUT is NAME.c or NAME.
@@ -234,15 +281,17 @@ def nnet3_to_c(*, nnet_in: str, c_out: str, weights: bool, **options: Any) -> No
     is a program that reads rows of float32 from standard input, a chunk with its context at a time,
     and writes the rows of the output to standard output.
     """
+    if features is not None and not int8:
+        raise click.UsageError("--features is for --int8")
     path = Path(os.fspath(c_out)).with_suffix(".c")
+    model = nnet3.Model(streams.read_nnet(nnet_in))
     try:
         source = nnet3.export_c(
-            nnet3.Model(streams.read_nnet(nnet_in)),
-            name=path.stem,
-            weights_in_source=not weights,
-            **options,
+            model, name=path.stem, weights_in_source=not weights, int8=int8, **options
         )
         source.write(path.parent)
+        if int8:
+            _log_rounding(model, path.stem, features, options)
     except nnet3_descriptors.Nnet3Error as error:
         raise click.ClickException(f"{nnet_in}: {error}") from error
     calls = [line.strip() for line in source.header.splitlines() if line.startswith("   call ")]

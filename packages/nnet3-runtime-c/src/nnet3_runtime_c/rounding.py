@@ -1,0 +1,122 @@
+"""What weights in 8 bits change in the outputs of a program."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from nnet3_runtime_c.constants import ConversionError
+from nnet3_runtime_c.conversion import CSource
+
+Array = NDArray[np.float32]
+
+
+@attrs.frozen
+class RoundingError:
+    """How the outputs of a program with weights in 8 bits differ from those of one without.
+
+    Attributes:
+        rows: The number of rows of outputs.
+        largest: The largest difference.
+        largest_value: The largest value of an output, regardless of its sign.
+        relative: The length of all differences, relative to that of all outputs.
+        same_column: The share of rows whose largest value is in the same column.
+    """
+
+    rows: int
+    largest: float
+    largest_value: float
+    relative: float
+    same_column: float
+
+    def __str__(self) -> str:
+        """All in a sentence."""
+        return (
+            f"{self.rows:,} rows of output differ by {self.relative:.2%}, at most by "
+            f"{self.largest:.2g} (the largest value is {self.largest_value:.3g}); the largest "
+            f"value is in the same column in {self.same_column:.1%} of rows"
+        )
+
+
+def compiler() -> str | None:
+    """The C compiler of this machine, CC or cc; None if there is none."""
+    return shutil.which(os.environ.get("CC", "cc"))
+
+
+def rounding_error(
+    source: CSource, rounded: CSource, utterances: Iterable[tuple[Array, Array | None]]
+) -> RoundingError:
+    """Compiles and runs two programs, and returns how their outputs differ.
+
+    Args:
+        source: A network, as `nnet3.export_c` makes it.
+        rounded: The same, with weights in 8 bits.
+        utterances: For each its features, (frames, input_dim), and its i-vector, (ivector_dim,),
+            if the network takes one.
+
+    Raises:
+        ConversionError: there is no C compiler, or there are no utterances.
+    """
+    found: list[list[Array]] = [[], []]
+    command = compiler()
+    if command is None:
+        raise ConversionError("there is no C compiler here (CC, cc) to compare outputs with")
+    with tempfile.TemporaryDirectory() as name:
+        programs = []
+        for number, each in enumerate((source, rounded)):
+            folder = Path(name, str(number))
+            folder.mkdir()
+            each.write(folder)
+            program = folder / each.name
+            subprocess.run(
+                [command, "-std=c99", "-O2", "-DNNET3_MAIN", f"{program}.c", "-o", program, "-lm"],
+                check=True,
+            )
+            weights = [] if each.weights is None else [f"{program}.weights"]
+            programs.append([str(program), *weights])
+        for features, ivector in utterances:
+            data = b"".join(_inputs(source, features, ivector))
+            for run, outputs in zip(programs, found, strict=True):
+                done = subprocess.run(run, input=data, stdout=subprocess.PIPE, check=True)
+                columns = source.calls[0][1]["output"][1]
+                outputs.append(np.frombuffer(done.stdout, "<f4").reshape(-1, columns))
+    if not found[0]:
+        raise ConversionError("there are no utterances to compare the outputs of")
+    exact, others = (np.concatenate(each).astype(np.float64) for each in found)
+    difference = others - exact
+    return RoundingError(
+        rows=len(exact),
+        largest=float(np.abs(difference).max()),
+        largest_value=float(np.abs(exact).max()),
+        relative=float(np.linalg.norm(difference) / np.linalg.norm(exact)),
+        same_column=float((exact.argmax(axis=1) == others.argmax(axis=1)).mean()),
+    )
+
+
+def _inputs(source: CSource, features: Array, ivector: Array | None) -> Iterator[bytes]:
+    """What the calls for an utterance read; its first and last frames are repeated."""
+    left, chunk = (
+        int(source.properties[f"nnet3.{name}"]) for name in ("left_context", "frames_per_chunk")
+    )
+    calls: Sequence[dict[str, tuple[int, int]]] = [dict(inputs) for inputs, _ in source.calls]
+    number = begin = 0
+    late = calls[0]["input"][0] - chunk if len(calls) > 1 else 0  # outputs of a stream lag behind
+    while begin < len(features) + late:
+        inputs = calls[min(number, len(calls) - 1)]
+        rows = inputs["input"][0]
+        for name, (count, _) in inputs.items():
+            if name == "input":
+                times = np.arange(begin - left, begin - left + rows)
+                yield features[times.clip(0, len(features) - 1)].astype("<f4").tobytes()
+            elif ivector is not None:
+                yield np.tile(ivector, (count, 1)).astype("<f4").tobytes()
+        number += 1
+        begin += rows if len(calls) > 1 else chunk or rows
