@@ -158,8 +158,9 @@ def test_where_files_are_written() -> None:
     assert {name for name, call in calls if writes_a_file(call)} == WRITING
 
 
-STARTING = {"nnet3_tables.commands", "nnet3_conformance.judge"}
-"""The modules that start programs: commands that a caller names, and the runtime that is judged."""
+STARTING = {"nnet3_tables.commands", "nnet3_conformance.judge", "nnet3_runtime_c.rounding"}
+"""The modules that start programs: commands that a caller names, the runtime that is judged, and a
+compiler of C with what it makes."""
 
 
 def test_where_programs_are_started() -> None:

@@ -115,6 +115,19 @@ def test_8_bits(tmp_path: Path) -> None:
     assert same > 99
 
 
+def test_a_compiler_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiler that does not compile is one error."""
+    monkeypatch.setenv("CC", "false")
+
+    done = run_tool(
+        "nnet3-to-c", "--stream", "--frames=20", "--int8", "--weights",
+        f"--features=ark:{DIGITS_EXAMPLE}/test.feats.ark", MODEL, tmp_path / "digits.c",
+    )  # fmt: skip
+
+    assert done.returncode == 255
+    assert re.search(r"^nnet3-to-c: .*'\S*false' failed: .* exit status 1\.\Z", done.stderr.strip())
+
+
 @pytest.mark.parametrize("tool", ["make", "cmake"])
 def test_the_example(tool: str, tmp_path: Path) -> None:
     """The files of examples/c build a program of a stream."""

@@ -18,6 +18,9 @@ from nnet3_runtime_c.conversion import CSource
 
 Array = NDArray[np.float32]
 
+OPTIONS = "-std=c99", "-O2", "-DNNET3_MAIN"
+"""Of the compiler."""
+
 
 @attrs.frozen
 class RoundingError:
@@ -63,7 +66,8 @@ def rounding_error(
             if the network takes one.
 
     Raises:
-        ConversionError: there is no C compiler, or there are no utterances.
+        ConversionError: there is no C compiler, or it or a program fails, or there are no
+            utterances.
     """
     found: list[list[Array]] = [[], []]
     command = compiler()
@@ -76,18 +80,14 @@ def rounding_error(
             folder.mkdir()
             each.write(folder)
             program = folder / each.name
-            subprocess.run(
-                [command, "-std=c99", "-O2", "-DNNET3_MAIN", f"{program}.c", "-o", program, "-lm"],
-                check=True,
-            )
+            _run([command, *OPTIONS, f"{program}.c", "-o", str(program), "-lm"], b"")
             weights = [] if each.weights is None else [f"{program}.weights"]
             programs.append([str(program), *weights])
         for features, ivector in utterances:
             data = b"".join(_inputs(source, features, ivector))
             for run, outputs in zip(programs, found, strict=True):
-                done = subprocess.run(run, input=data, stdout=subprocess.PIPE, check=True)
                 columns = source.calls[0][1]["output"][1]
-                outputs.append(np.frombuffer(done.stdout, "<f4").reshape(-1, columns))
+                outputs.append(np.frombuffer(_run(run, data), "<f4").reshape(-1, columns))
     if not found[0]:
         raise ConversionError("there are no utterances to compare the outputs of")
     exact, others = (np.concatenate(each).astype(np.float64) for each in found)
@@ -99,6 +99,15 @@ def rounding_error(
         relative=float(np.linalg.norm(difference) / np.linalg.norm(exact)),
         same_column=float((exact.argmax(axis=1) == others.argmax(axis=1)).mean()),
     )
+
+
+def _run(command: Sequence[str], data: bytes) -> bytes:
+    """What a program writes to its standard output, given this standard input."""
+    try:
+        return subprocess.run(command, input=data, capture_output=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError) as error:
+        said = (getattr(error, "stderr", b"") or b"").decode(errors="replace").strip()
+        raise ConversionError(f"'{command[0]}' failed: {said or error}") from error
 
 
 def _inputs(source: CSource, features: Array, ivector: Array | None) -> Iterator[bytes]:
