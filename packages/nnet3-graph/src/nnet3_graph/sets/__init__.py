@@ -1,8 +1,7 @@
 """Sets of rows as single values, not row by row.
 
 bits.py         a set as the bits of one integer; boxes of (t, x) around a set
-index_set.py    the indexes of a node, shared by all nodes with the same indexes; sequences that
-                have the same rows
+index_set.py    the indexes of a node, shared by nodes that have the same; sequences with equal rows
 """
 
 from typing import TYPE_CHECKING
