@@ -170,8 +170,11 @@ def clear() -> None:
     TARGET.mkdir()
 
 
-def whole_runs(tool: str, lines: list[list[str]]) -> tuple[list[Content], float]:
-    """What each form of a tool writes, and the seconds that the longest takes."""
+def whole_runs(tool: str, lines: list[list[str]]) -> tuple[list[Content], float, bool]:
+    """What each form of a tool writes, the seconds of the longest, and whether it starts again.
+
+    A training run that finds its own end there does nothing, and so there is nothing to kill.
+    """
     allowed, longest = [], 0.0
     for line in lines:
         clear()
@@ -183,7 +186,9 @@ def whole_runs(tool: str, lines: list[list[str]]) -> tuple[list[Content], float]
         longest = max(longest, time.monotonic() - begun)
         assert status == 0, (tool, line, status)
         allowed.append(content())
-    return allowed, longest
+    begun = time.monotonic()
+    os.waitpid(begin(tool, lines[-1]), 0)
+    return allowed, longest, time.monotonic() - begun > longest / 2
 
 
 def kill(rng: random.Random, processes: list[int], longest: float) -> int:
@@ -217,7 +222,7 @@ def judge_forms(
     Returns:
         The first fault; "" if there is none.
     """
-    allowed, longest = whole_runs(tool, lines)
+    allowed, longest, again = whole_runs(tool, lines)
     clear()
     if not any(allowed):
         return ""
@@ -238,7 +243,8 @@ def judge_forms(
         if wrong := fault(found, allowed):
             return wrong
         counts.whole += bool(found)
-        if rng.random() < 0.1:
+        ended = any(each.keys() <= found.keys() for each in allowed)
+        if rng.random() < 0.1 or ended and not again:
             clear()
         else:  # what a kill leaves of a table stays until its owner removes it
             for path in filter(is_temporary, files()):
