@@ -11,8 +11,7 @@ every other one the other way round. "again" is a second copy of the C code rela
 which shows how much is noise. "error" is the largest difference from ONNX Runtime after some
 chunks, relative to the largest output. Sizes: "code" is the object file's, without weights;
 "arena" is the memory of an instance. "start" is the processor time of the program without input, in
-milliseconds: it reads the weights. Pin it to a core (`taskset -c
-1`).
+milliseconds: it maps the weights into memory. Pin it to a core (`taskset -c 1`).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 import package_tests  # noqa: F401  the helpers of the packages
 import pytest
-from c_computer import STRICT, segments_of
+from c_computer import STRICT, WITH_CBLAS, segments_of
 from nnet3_computation import NnetComputation
 from nnet3_descriptors import Nnet
 from nnet3_runtime_c import to_c
@@ -87,9 +87,9 @@ class Target:
         return ProgramComputer
 
 
-def _native(name: str) -> Target:
-    path = shutil.which(name)
-    return Target(name, path and [path])
+def _native(program: str, *options: str, name: str = "") -> Target:
+    path = shutil.which(program)
+    return Target(name or program, path and [path, *options])
 
 
 def _cross(name: str, triple: str, *options: str, runner: Sequence[str] | None) -> Target:
@@ -102,9 +102,11 @@ _WASMTIME = importlib.util.find_spec("wasmtime") and [
 ]
 TARGETS = (
     _native("gcc"),
+    _native("gcc", *WITH_CBLAS, name="cblas"),
     _native("clang"),
     Target("zig", _ZIG),
     _cross("aarch64", "aarch64-linux-musl", runner=_QEMU and [_QEMU]),
     _cross("wasm32", "wasm32-wasi", "-msimd128", runner=_WASMTIME),
 )
-"""Two compilers, a third one, and two other processors that it compiles for."""
+"""Two compilers, one of them also with products by a CBLAS, a third one, and two other processors
+that it compiles for."""

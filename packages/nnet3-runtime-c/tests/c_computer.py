@@ -17,6 +17,9 @@ from nnet3_runtime_c import to_c
 
 COMPILER = shutil.which(os.environ.get("CC", "cc"))
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Werror")
+WITH_CBLAS = ("-DNNET3_CBLAS", str(Path(__file__).with_name("cblas.c")))
+"""Options for products by a CBLAS, a plain one that checks what it is given."""
+
 _FLOATS = ctypes.POINTER(ctypes.c_float)
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
 import numpy as np
 import pytest
-from c_computer import COMPILER, STRICT, CComputer
+from c_computer import COMPILER, STRICT, WITH_CBLAS, CComputer
 from nnet3_compiler import compile_computation, compile_looped, looped_requests
 from nnet3_computation import ComputationRequest, IoSpecification, NnetComputation
 from nnet3_descriptors import Nnet, parse_config
@@ -70,10 +72,14 @@ def recurrent() -> tuple[Nnet, NnetComputation]:
 
 @needs_compiler
 @pytest.mark.parametrize("in_source", [True, False])
-def test_values(in_source: bool) -> None:
-    """Outputs are those of the formula, with the weights in the source and in a file."""
+@pytest.mark.parametrize("options", [("-O1", "-march=native"), WITH_CBLAS], ids=["own", "cblas"])
+def test_values(in_source: bool, options: tuple[str, ...]) -> None:
+    """Outputs are those of the formula, with the weights in the source and in a file.
+
+    Products are the source's own, or a CBLAS computes them.
+    """
     nnet, computation = spliced()
-    computer = CComputer(nnet, computation, weights_in_source=in_source)
+    computer = CComputer(nnet, computation, options=options, weights_in_source=in_source)
     rng = np.random.default_rng(1)
     rows, ivector = rng.standard_normal((6, 4)), rng.standard_normal((1, 2))
 
@@ -138,16 +144,22 @@ def test_a_loop_and_instances_side_by_side() -> None:
 
 @needs_compiler
 def test_a_program(tmp_path: Path) -> None:
-    """With NNET3_MAIN, the file is a program, which says what it lacks."""
+    """With NNET3_MAIN, the file is a program, which maps weights or reads them from a pipe.
+
+    It says what it lacks.
+    """
     nnet, computation = recurrent()
     to_c(nnet, computation, name="stream", weights_in_source=False).write(tmp_path)
     command = [str(COMPILER), *STRICT, "-DNNET3_MAIN", "stream.c", "-o", "stream", "-lm"]
     subprocess.run(command, cwd=tmp_path, check=True)
     rows = np.random.default_rng(0).standard_normal((12, 4)).astype(np.float32)
 
-    def run(*arguments: str, data: bytes) -> subprocess.CompletedProcess[bytes]:
+    def run(
+        *arguments: str, data: bytes, pass_fds: Sequence[int] = ()
+    ) -> subprocess.CompletedProcess[bytes]:
+        command = ["./stream", *arguments]
         return subprocess.run(
-            ["./stream", *arguments], cwd=tmp_path, input=data, capture_output=True
+            command, cwd=tmp_path, input=data, capture_output=True, pass_fds=pass_fds
         )
 
     whole = run("stream.weights", data=rows.tobytes())
@@ -159,9 +171,17 @@ def test_a_program(tmp_path: Path) -> None:
     part = run("stream.weights", data=rows[:5].tobytes())
     assert (part.returncode, len(part.stdout)) == (1, 4 * 12)
     assert part.stderr == b"./stream: the input ends inside of a call\n"
-    missing = run(data=b"")
-    assert missing.returncode == 2
-    assert missing.stderr == b"usage: ./stream stream.weights < inputs > outputs\n"
+    reader, writer = os.pipe()
+    with open(writer, "wb") as pipe:
+        pipe.write((tmp_path / "stream.weights").read_bytes())
+    piped = run(f"/proc/self/fd/{reader}", data=rows.tobytes(), pass_fds=[reader])
+    os.close(reader)
+    assert piped.stdout == whole.stdout
+    (tmp_path / "short").write_bytes((tmp_path / "stream.weights").read_bytes()[:-1])
+    for arguments in [], ["no file"], ["short"]:
+        missing = run(*arguments, data=b"")
+        assert missing.returncode == 2
+        assert missing.stderr == b"usage: ./stream stream.weights < inputs > outputs\n"
 
 
 def test_the_text() -> None:

@@ -316,6 +316,44 @@ def _cases(macro: str, ports: Sequence[Mapping[str, tuple[int, int]]]) -> str:
     return "".join(lines)
 
 
+_READER = """
+#if defined(__unix__) || defined(__APPLE__)
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#endif
+
+/* The weights in a file, mapped into memory where that can be done; 0 if there are fewer. */
+static const float *weights_of(const char *path)
+{
+    static float numbers[SIZE + 1];
+    FILE *file;
+#if defined(__unix__) || defined(__APPLE__)
+    const off_t size = (off_t)sizeof(float) * SIZE;
+    const int opened = open(path, O_RDONLY);
+    void *mapped = MAP_FAILED;
+
+    if (opened >= 0 && lseek(opened, 0, SEEK_END) >= size)
+        mapped = mmap(0, size, PROT_READ, MAP_PRIVATE, opened, 0);
+    if (opened >= 0)
+        close(opened);
+    if (mapped != MAP_FAILED)
+        return mapped;
+#endif
+    file = fopen(path, "rb");
+    if (!file)
+        return 0;
+    if (fread(numbers, sizeof *numbers, SIZE, file) != SIZE) {
+        fclose(file);
+        return 0;
+    }
+    fclose(file);
+    return numbers;
+}
+"""
+"""What reads the file of weights; SIZE is their number."""
+
+
 def _main(
     name: str, segments: Sequence[_Segment], loop: int | None, weights_in_source: bool
 ) -> str:
@@ -332,18 +370,16 @@ def _main(
     ]
     reads = _cases("GET", [each.inputs for each in segments])
     writes = _cases("PUT", [each.outputs for each in segments])
-    size = f"{name.upper()}_WEIGHTS"
     taken = "" if weights_in_source else f"""
-    static float weights[{size} + 1];
-    FILE *file = argc == 2 ? fopen(argv[1], "rb") : 0;
+    const float *weights = argc == 2 ? weights_of(argv[1]) : 0;
 
-    if (!file || fread(weights, sizeof *weights, {size}, file) != {size}) {{
+    if (!weights) {{
         fprintf(stderr, "usage: %s {name}.weights < inputs > outputs\\n", argv[0]);
         return 2;
-    }}
-    fclose(file);"""  # fmt: skip
+    }}"""  # fmt: skip
     unused = "    (void)argc;\n    (void)argv;\n" if weights_in_source else ""
     argument = "" if weights_in_source else ", weights"
+    reader = "" if weights_in_source else _READER.replace("SIZE", f"{name.upper()}_WEIGHTS")
     return f"""#ifdef NNET3_MAIN
 /* Reads the inputs of a call, computes it, and writes its outputs, until there are no more. */
 #include <stdio.h>
@@ -352,7 +388,7 @@ def _main(
     if ((count = fread(in_##node, sizeof(float), size, stdin)) != size) \\
         goto end
 #define PUT(node, size) fwrite(out_##node, sizeof(float), size, stdout)
-
+{reader}
 int main(int argc, char **argv)
 {{
     static struct {name} self;

@@ -49,7 +49,7 @@ struct nnet3_end {
 /* kernel ended: vector */
 #if defined(__GNUC__)
 /* Elements of a product as the end wants them; "first" is their first column, y what was there. */
-static inline __attribute__((always_inline)) nnet3_vector nnet3_ended(
+static inline __attribute__((always_inline, unused)) nnet3_vector nnet3_ended(
     nnet3_vector found, struct nnet3_end end, int32_t first, const float *y)
 {
     if (end.b)
@@ -67,7 +67,8 @@ static inline __attribute__((always_inline)) nnet3_vector nnet3_ended(
 #endif
 
 /* kernel block: ended */
-#if defined(__GNUC__)
+#if defined(NNET3_CBLAS)
+#elif defined(__GNUC__)
 /* The elements of some rows and panels; the two numbers are constants where it is expanded, so that
    sums stay in registers. */
 static inline __attribute__((always_inline)) void nnet3_block(
@@ -186,6 +187,38 @@ static void nnet3_blocks(
 /* y = x W^T, with an end. A row of x is some parts of a row in memory, one after the other: a term
    is the first element and the columns of a part. w has panels of 16 columns of y; b, s and o have
    whole panels. */
+#if defined(NNET3_CBLAS)
+void cblas_sgemm(
+    int order, int a_form, int b_form, int m, int n, int k, float alpha, const float *a, int lda,
+    const float *b, int ldb, float beta, float *c, int ldc);
+static void nnet3_product(
+    int32_t rows, int32_t out, const int32_t (*term)[2], int32_t terms, const float *x, int32_t xs,
+    const float *w, struct nnet3_end end, float *y, int32_t ys)
+{
+    enum { by_rows = 101, as_it_is = 111 };
+    int32_t begin, t, k, count, r, c;
+    for (r = 0; r < rows && !end.adds; r++)
+        memset(y + r * (size_t)ys, 0, out * sizeof *y);
+    for (begin = 0; begin < out; begin += NNET3_PANEL) {
+        const int32_t columns = out - begin < NNET3_PANEL ? out - begin : NNET3_PANEL;
+        for (t = 0; t < terms; t++)
+            for (k = 0; k < term[t][1]; k += count, w += count * NNET3_PANEL) {
+                count = term[t][1] - k;
+                if (rows > 1 && count > xs) /* rows of x overlap, which a CBLAS refuses */
+                    count = xs;
+                cblas_sgemm(by_rows, as_it_is, as_it_is, rows, columns, count, 1.0f,
+                            x + term[t][0] + k, xs > count ? xs : count, w, NNET3_PANEL, 1.0f,
+                            y + begin, ys);
+            }
+    }
+    for (r = 0; r < rows; r++, y += ys)
+        for (c = 0; c < out; c++) {
+            const float found = y[c] + (end.b ? end.b[c] : 0.0f);
+            const float kept = end.relu && !(found > 0.0f) ? 0.0f : found;
+            y[c] = (end.s ? end.s[c] * kept : kept) + (end.o ? end.o[c] : 0.0f);
+        }
+}
+#else
 static void nnet3_product(
     int32_t rows, int32_t out, const int32_t (*term)[2], int32_t terms, const float *x, int32_t xs,
     const float *w, struct nnet3_end end, float *y, int32_t ys)
@@ -221,6 +254,7 @@ static void nnet3_product(
         end.o = end.o ? end.o + count : 0;
     }
 }
+#endif
 
 /* kernel dot: vector */
 #if defined(__GNUC__)
