@@ -259,7 +259,11 @@ def test_examples(folder: Path) -> None:
         ([*DATA, "model/bare", "run"], "model/bare has no am/final.mdl"),
         ([*DATA, "model/bare/a.raw", "run"], "--text needs an acoustic model (.mdl), with a trans"),
         (
-            [*DATA, "alone/a.mdl", "run"],
+            [*DATA[:2], "--lexicon=other", "alone/a.mdl", FILES[1], "run"],
+            "alone has no tree, which",
+        ),
+        (
+            [*DATA, "alone/a.mdl", FILES[0], "run"],
             "alone has no phones.txt, which fine-tuning needs; --phones",
         ),
         ([*DATA[:2], "--lexicon=few", "model", "run"], "the lexicon lacks 9 words of the transcr"),
@@ -277,6 +281,7 @@ def test_messages(folder: Path, arguments: list[str], message: str) -> None:
     shutil.copy("model/tree", "model/bare/tree")
     shutil.copy("model/final.mdl", "alone/a.mdl")
     (folder / "few").write_text("zero zero0\n")
+    (folder / "other").write_text("zero Z\n")
     (folder / "a.wav").write_bytes(b"RIFF")
     (folder / "wav.scp").write_text("a a.wav\n")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from nnet3_descriptors import parse_config, read_nnet, write_nnet
 from nnet3_graph import NotComputableError
 from nnet3_tools.models.exporting import nnet3_to_onnx, start_path
 from reference_cases import DIGITS_EXAMPLE, DIGITS_REFERENCE, TOOLS_REFERENCE
+from speech_folders import make_xvector_folder
 from tool_runs import run_tool
 
 DRIVER = runpy.run_path(str(DIGITS_EXAMPLE / "recognise_onnx.py"))
@@ -113,6 +115,29 @@ def test_subsampling(frames: int, chunk: int, tmp_path: Path) -> None:
     scale = max(np.abs(rows).max() for rows in expected.values())
     relative = [{key: rows / scale for key, rows in each.items()} for each in (found, expected)]
     assert_same_archive(*relative, TOLERANCE)
+
+
+def test_a_folder_says_the_subsampling(tmp_path: Path) -> None:
+    """Chunks of a model's folder have a row for as many frames as the folder says."""
+    (tmp_path / "model").mkdir()
+    shutil.copy(TOOLS_REFERENCE / "tdnnf-chain.raw", tmp_path / "model" / "final.raw")
+    (tmp_path / "model" / "frame_subsampling_factor").write_text("3\n")
+    for options, factor in ((["--frames=24"], 3), (["--frames=24", "--stream"], 3), ([], 1)):
+        written(tmp_path / "model", tmp_path / "net.onnx", *options)
+
+        assert about(session_of(tmp_path / "net.onnx"))["frame_subsampling_factor"] == factor
+
+    done = run_tool("nnet3-to-c", "--frames=24", tmp_path / "model", tmp_path / "net.c")
+    assert "output output 8 x" in done.stderr
+
+
+def test_a_folder_says_the_xvector(tmp_path: Path) -> None:
+    """The embedding that extract.config names is the output of the model of a folder."""
+    make_xvector_folder(tmp_path / "model")
+
+    written(tmp_path / "model", tmp_path / "net.onnx", "--xvector")
+
+    assert about(session_of(tmp_path / "net.onnx"))["output_dim"] == 6
 
 
 def saved(lines: str, path: Path) -> Model:

@@ -96,6 +96,18 @@ def test_labels_of_the_file_beside(folder: Path) -> None:
     assert load(folder).labels.phones == ("SIL", "a")
 
 
+def test_names_of_another_model(folder: Path) -> None:
+    """Labels warn if a phone has the name of a symbol that is none: phones.txt is another's."""
+    (folder / "phones.txt").write_text("<eps> 0\nSIL 1\n#0 2\n", encoding="utf-8")
+    model = load(folder)
+
+    with pytest.warns(UserWarning, match="calls a phone of the model #0") as warned:
+        labels = model.labels
+
+    assert labels.phones == ("SIL", "#0")
+    assert Path(warned[0].filename) == Path(__file__)
+
+
 def test_models_without_labels(folder: Path) -> None:
     """The error says what is missing."""
     with pytest.raises(RunError) as raised:

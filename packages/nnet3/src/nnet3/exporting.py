@@ -41,7 +41,7 @@ def export_onnx(
     stream: bool = False,
     xvector: bool = False,
     sequences: int = 0,
-    frame_subsampling_factor: int = 1,
+    frame_subsampling_factor: int | None = None,
     extra_left_context: int = 0,
     extra_right_context: int = 0,
     opset: int = OPSET,
@@ -61,7 +61,8 @@ def export_onnx(
             ones. They need a number of frames.
         xvector: Whether to compute one vector for all frames, the output at t = 0.
         sequences: Number of sequences of the models; 0 for any number.
-        frame_subsampling_factor: Number of input frames for each row of output.
+        frame_subsampling_factor: Number of input frames for each row of output. None: what the folder
+            of the model says for chunks and streams; 1 for others.
         extra_left_context: Further context to the left, for recurrent networks.
         extra_right_context: Further context to the right.
         opset: The version of the operators, 18 to 21; the metadata say which versions of ONNX
@@ -111,7 +112,7 @@ def export_c(
     sequences: int = 1,
     weights_in_source: bool = True,
     int8: bool = False,
-    frame_subsampling_factor: int = 1,
+    frame_subsampling_factor: int | None = None,
     extra_left_context: int = 0,
     extra_right_context: int = 0,
 ) -> nnet3_runtime_c.CSource:
@@ -130,7 +131,7 @@ def export_c(
         sequences: Number of sequences of a call; rows of one sequence follow one another.
         weights_in_source: Whether the source has the weights, or a file.
         int8: Whether the matrices of affine, linear and TDNN components become integers of 8 bits.
-        frame_subsampling_factor: Number of input frames for each row of output.
+        frame_subsampling_factor: As for `export_onnx`.
         extra_left_context: Further context to the left, for recurrent networks.
         extra_right_context: Further context to the right.
 
@@ -236,7 +237,14 @@ class _Form:
 
     @classmethod
     def of(
-        cls, source: Any, *, frames: int | None, stream: bool, xvector: bool, **options: int
+        cls,
+        source: Any,
+        *,
+        frames: int | None,
+        stream: bool,
+        xvector: bool,
+        subsampling: int | None,
+        **options: int,
     ) -> _Form:
         """Loads a network and checks the options.
 
@@ -244,7 +252,12 @@ class _Form:
             RunError: options contradict each other or the network; see `export_onnx`.
         """
         model = source if isinstance(source, Model) else load(source)
-        form = cls(nnet=for_inference(model.nnet), frames=frames or 0, **options)
+        if subsampling is None:
+            folder = None if frames is None or xvector else model.folder
+            subsampling = 1 if folder is None else folder.options.frame_subsampling_factor
+        form = cls(
+            nnet=for_inference(model.nnet), frames=frames or 0, subsampling=subsampling, **options
+        )
         if stream and xvector:
             raise RunError("a stream and x-vectors cannot be asked for together")
         if model.pooling is not None and not xvector:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -67,7 +68,7 @@ def nnet_of(
 def labels_of(
     transition_model: TransitionModel | None, phones: Phones | None, folder: ModelFolder | None
 ) -> PdfLabels:
-    """The phones and HMM states of outputs.
+    """The phones and HMM states of outputs; warns of names that no phone has, such as #0.
 
     Args:
         transition_model: That of the .mdl file, or None.
@@ -96,4 +97,10 @@ def labels_of(
     if phones is None:
         phones = files.get("phones.txt")
     names = phones if phones is None or isinstance(phones, Mapping) else read_symbols(phones)
-    return PdfLabels.of(transition_model, names)
+    labels = PdfLabels.of(transition_model, names)
+    if wrong := next((name for name in labels.phones if name.startswith("#")), None):
+        warnings.warn(
+            f"phones.txt calls a phone of the model {wrong}: it is that of another model",
+            stacklevel=4,
+        )
+    return labels

@@ -31,6 +31,13 @@ def start_path(path: Path) -> Path:
     return path.with_name(f"{path.stem}.start{path.suffix}")
 
 
+def _loaded(nnet_in: str) -> nnet3.Model:
+    """The model of a folder, or of a file."""
+    if os.path.isdir(nnet_in):
+        return nnet3.load(nnet_in)
+    return nnet3.Model(streams.read_nnet(nnet_in))
+
+
 def _write(model: Any, path: Path) -> None:
     from nnet3_descriptors.files import write_atomically
 
@@ -127,7 +134,10 @@ def _number_option(
 
 CONTEXT = (
     _number_option(
-        "--frame-subsampling-factor", "Number of input frames for each row of output.", default=1
+        "--frame-subsampling-factor",
+        "Number of input frames for each row of output.  [default: for chunks what the folder of "
+        "the model says, or 1]",
+        default=None,
     ),
     _number_option(
         "--extra-left-context",
@@ -204,7 +214,7 @@ def nnet3_to_onnx(
     features: str | None,
     **options: Any,
 ) -> None:
-    """Write the network in NNET-IN, .raw or .mdl, as a model of ONNX to ONNX-OUT.
+    """Write the network in NNET-IN, .raw, .mdl or a model's folder, as a model of ONNX to ONNX-OUT.
 
     The input of the model is (sequences, frames with context, columns), its output (sequences,
     frames, columns). An i-vector is (sequences, 1, columns). Batch-norm and dropout are in test
@@ -214,16 +224,18 @@ def nnet3_to_onnx(
     """
     if features is not None and not int8:
         raise click.UsageError("--features is for --int8")
-    model = nnet3.Model(streams.read_nnet(nnet_in))
+    model = _loaded(nnet_in)
     if ivector and not model.ivector_dim:
         raise click.ClickException(f"--ivector: {nnet_in} has no input node 'ivector'")
     try:
         models = nnet3.export_onnx(model, frames=frames, **options)
     except nnet3_descriptors.Nnet3Error as error:
         raise click.ClickException(f"{nnet_in}: {error}") from error
-    chunk = int(_properties(models[0])["nnet3.frames_per_chunk"])
+    about = _properties(models[0])
+    chunk, factor = (
+        int(about[f"nnet3.{name}"]) for name in ("frames_per_chunk", "frame_subsampling_factor")
+    )
     if chunk != (frames or 0):
-        factor = options["frame_subsampling_factor"]
         cli.log(
             f"Chunks have {chunk} frames: --frames={frames} is no multiple of "
             f"--frame-subsampling-factor={factor} and of the frames after which the network's "
@@ -272,7 +284,9 @@ def nnet3_to_c(
     features: str | None,
     **options: Any,
 ) -> None:
-    """Write the network in NNET-IN, .raw or .mdl, as C99 source to C-OUT, with a header beside it.
+    """Write the network in NNET-IN as C99 source to C-OUT, with a header beside it.
+
+    NNET-IN is a .raw or .mdl file, or the folder of a model.
 
     The files are NAME.c and NAME.h, where C-OUT is NAME.c or NAME.
 
@@ -284,7 +298,7 @@ def nnet3_to_c(
     if features is not None and not int8:
         raise click.UsageError("--features is for --int8")
     path = Path(os.fspath(c_out)).with_suffix(".c")
-    model = nnet3.Model(streams.read_nnet(nnet_in))
+    model = _loaded(nnet_in)
     try:
         source = nnet3.export_c(
             model, name=path.stem, weights_in_source=not weights, int8=int8, **options

@@ -197,12 +197,13 @@ def transcripts_of(data: TuningData, origin: Origin) -> graphs.Transcripts:
         )
     assert data.text is not None
     assert data.lexicon is not None
+    tree = origin.file(data.tree, "tree", "--tree")  # which folders lack the most: before the rest
     symbols = read_symbols(origin.file(data.phones, "phones.txt", "--phones"))
     lexicon = graphs.read_lexicon(data.lexicon, symbols, silence=data.silence, oov=data.oov)
     return graphs.Transcripts(
         words=graphs.read_transcripts(data.text),
         lexicon=lexicon,
-        tree=read_tree(origin.file(data.tree, "tree", "--tree")),
+        tree=read_tree(tree),
         transitions=Transitions.of(origin.model.transition_model),
     )
 

@@ -112,8 +112,6 @@ def nnet3_transcribe(
     seconds = pipeline.frame_seconds * factor
     decoder = _decoder(model, units, nbest)
     phones = model.labels.phones if posteriors or decoder is None else ()
-    if wrong := next((name for name in phones if name.startswith("#")), None):
-        cli.warn(f"phones.txt calls a phone of the model {wrong}: it is that of another model")
 
     def phones_of(samples: Samples, rate: int) -> tuple[Samples, tuple[str, ...]]:
         outputs = model.compute((samples, rate), acoustic_scale=1.0, **options)
