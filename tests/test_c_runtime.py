@@ -31,7 +31,7 @@ LARGEST_DIFFERENCE = 5e-6
 MODEL = DIGITS_EXAMPLE / "final.raw"
 FRAMES = 20
 LEFT, RIGHT = 12, 12
-SEEDS = range(100, 100 + int(os.environ.get("C_SEEDS", "8")))
+SEEDS = range(100, 100 + int(os.environ.get("C_SEEDS", "4")))
 TOOLS = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
 on_each_target = pytest.mark.parametrize("target", TARGETS, ids=str)

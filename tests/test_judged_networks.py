@@ -16,7 +16,7 @@ from judged_cases import LOOP, SEGMENTS, WHOLE, Case, case_of_seed
 from nnet3_descriptors.components import component_types
 from nnet3_optimizer import OptimizeOptions
 
-COUNT = int(os.environ.get("JUDGED_NETWORKS", "1000"))
+COUNT = int(os.environ.get("JUDGED_NETWORKS", "500"))
 FIRST = int(os.environ.get("JUDGED_NETWORKS_SEED", "0"))
 BLOCK = 50
 
