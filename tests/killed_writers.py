@@ -244,7 +244,7 @@ def judge_forms(
             return wrong
         counts.whole += bool(found)
         ended = any(each.keys() <= found.keys() for each in allowed)
-        if rng.random() < 0.1 or ended and not again:
+        if rng.random() < 0.1 or (ended and not again):
             clear()
         else:  # what a kill leaves of a table stays until its owner removes it
             for path in filter(is_temporary, files()):
