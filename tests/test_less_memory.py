@@ -87,7 +87,7 @@ def trial(config: str, frames: int, sequences: int) -> Trial:
         (SPLICES, 30, 4, "recompute_activations", 0.0),
         (SPLICES, 30, 4, "order_rows_early", 2e-6),
         (BYPASS, 30, 4, "recompute_activations", 2e-6),
-        (POOLING, 61, 28, "split_statistics", 0.0),
+        (POOLING, 61, 28, "split_statistics", 2e-6),
     ],
     ids=["splices", "order of rows", "bypass", "statistics"],
 )

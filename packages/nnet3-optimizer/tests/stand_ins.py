@@ -176,6 +176,18 @@ class Machine:
         """An arbitrary function of all rows together, with `rows` rows."""
         return self._weights(component, len(x), rows, what).T @ x
 
+    def _sums(self, x: np.ndarray, precomputed: int, ranges: str = "forward_indexes") -> np.ndarray:
+        """The sums of rows of x over the ranges of precomputed indexes."""
+        rows = self._rows(precomputed, ranges).reshape(-1, 2)
+        return np.array([x[begin:end].sum(axis=0) for begin, end in rows])
+
+    def _rows(self, precomputed: int, name: str) -> np.ndarray:
+        """An attribute of precomputed indexes."""
+        indexes = self.computation.precomputed_indexes[precomputed]
+        if not hasattr(indexes, name):
+            raise ValueError(f"{indexes} have no {name}")
+        return getattr(indexes, name)
+
     def _propagate(self, command: commands.Propagate) -> None:
         component = self.nnet.components[command.component]
         output = self._view(command.output)
@@ -185,6 +197,12 @@ class Machine:
         elif component.type in ("NoOpComponent", "BackpropTruncationComponent"):
             y = getattr(component, "scale", 1.0) * x
         elif self._by_rows(component.properties):
+            y = self._function(command.component, x, output.shape[1], 1)
+        elif component.type == "StatisticsExtractionComponent":
+            y = self._function(command.component, x, output.shape[1], 1)
+            y = self._sums(y, command.precomputed_indexes)
+        elif component.type == "StatisticsPoolingComponent":
+            x = self._sums(x, command.precomputed_indexes)
             y = self._function(command.component, x, output.shape[1], 1)
         else:
             y = self._function(command.component, x, output.shape[1], 1)
@@ -202,13 +220,19 @@ class Machine:
             self.nnet.components[number].properties,
         )
         deriv = self._view(command.output_deriv).copy()
+        precomputed = command.precomputed_indexes
+        pools = component.type == "StatisticsPoolingComponent"
+        extracts = component.type == "StatisticsExtractionComponent"
+        if extracts:
+            deriv = deriv[self._rows(precomputed, "backward_indexes")]
         parts = [deriv]
         if properties & Property.BACKPROP_NEEDS_INPUT and command.input_value:
-            parts.append(self._view(command.input_value).copy())
+            x = self._view(command.input_value).copy()
+            parts.append(self._sums(x, precomputed) if pools else x)
         if properties & Property.BACKPROP_NEEDS_OUTPUT and command.output_value:
             y = self._view(command.output_value).copy()
             parts.append(y > 0 if component.type == "RectifiedLinearComponent" else y)
-        by_rows = self._by_rows(properties)
+        by_rows = self._by_rows(properties) or pools or extracts
         if not by_rows:
             rows = max(map(len, parts))
             parts = [self._mixed(number, part, rows, 3) for part in parts]
@@ -219,6 +243,8 @@ class Machine:
         if command.input_deriv:
             target = self._view(command.input_deriv)
             result = self._function(number, about, target.shape[1], 4)
+            if pools:
+                result = self._sums(result, precomputed, "backward_indexes")
             if not by_rows:
                 result = self._mixed(number, result, len(target), 5)
             in_place = self._same(command.input_deriv, command.output_deriv)

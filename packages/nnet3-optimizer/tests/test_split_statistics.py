@@ -1,15 +1,9 @@
-"""Statistics are extracted and pooled sequence by sequence if nothing else reads them."""
-
-import re
+"""Statistics are extracted for each window that is pooled, if nothing else reads them."""
 
 import pytest
 from nnet3_compiler import compile_computation
-from nnet3_computation import (
-    ComputationRequest,
-    IoSpecification,
-    NnetComputation,
-    format_computation,
-)
+from nnet3_computation import ComputationRequest, IoSpecification, NnetComputation
+from nnet3_computation.commands import Propagate
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_optimizer import check_computation, verify_equivalent
 from nnet3_optimizer.draft import Draft
@@ -43,78 +37,52 @@ def compiled(
 
 
 def split(nnet: Nnet, draft: Draft) -> NnetComputation:
-    """The draft in parts of any size, checked and proven."""
-    after = renumber(split_statistics(draft, least_bytes=1)).computation()
+    """The result of the pass, checked and proven."""
+    after = renumber(split_statistics(draft)).computation()
     check_computation(nnet, after)
     verify_equivalent(nnet, draft.computation(), after)
     return after
 
 
-def calls(nnet: Nnet, computation: NnetComputation) -> list[str]:
-    """The commands that run components, without their numbers and matrices' aliases."""
-    lines = format_computation(computation, nnet).splitlines()
-    commands = [re.sub(r"^c\d+: |#\d+", "", line) for line in lines if re.match(r"c\d+: ", line)]
-    return [line for line in commands if "extract." in line or "pool." in line]
-
-
-def test_parts() -> None:
-    """Each sequence is extracted and pooled, forward; and extracted again for the backward pass."""
-    nnet, draft = compiled()
-
-    after = split(nnet, draft)
-
-    found = [re.sub(r"precomputed p\d+", "p", line) for line in calls(nnet, after)]
-    assert found == [
-        "m9 = extract.propagate(m3(0:2, :), p)",
-        "m5(0:0, :) = pool.propagate(m9, p)",
-        "m12 = extract.propagate(m3(3:5, :), p)",
-        "m5(1:1, :) = pool.propagate(m12, p)",
-        "m11 = extract.propagate(m3(0:2, :), p)",
-        "m10 = pool.backprop_no_update(m6(0:0, :), input m11, p)",
-        "m4(0:2, :) = extract.backprop_no_update(m10, input m3(0:2, :), p)",
-        "m14 = extract.propagate(m3(3:5, :), p)",
-        "m13 = pool.backprop_no_update(m6(1:1, :), input m14, p)",
-        "m4(3:5, :) = extract.backprop_no_update(m13, input m3(3:5, :), p)",
-    ]
+def windows(nnet: Nnet, computation: NnetComputation) -> list[list[list[int]]]:
+    """The ranges of rows of each extraction and pooling of the forward part."""
+    commands = [each for each in computation.commands if isinstance(each, Propagate)]
+    indexes = [computation.precomputed_indexes[each.precomputed_indexes] for each in commands]
+    return [each.forward_indexes.tolist() for each in indexes]
 
 
 @pytest.mark.parametrize("train", [False, True])
-@pytest.mark.parametrize(("sequences", "parts"), [(1, 1), (3, 3), (20, 8)])
-def test_number_of_parts(sequences: int, parts: int, train: bool) -> None:
-    """There are as many parts as sequences, but at most eight; overlapping windows stay."""
-    nnet, draft = compiled(sequences=sequences, outputs=2, train=train)
+def test_a_row_for_each_window(train: bool) -> None:
+    """The extraction sums up windows; the derivatives of a window's frames are of its row."""
+    nnet, draft = compiled(train=train)
 
-    found = calls(nnet, split(nnet, draft))
+    after = split(nnet, draft)
 
-    assert sum("pool.propagate" in line for line in found) == parts
-    assert sum("pool.backprop" in line for line in found) == (parts if train else 0)
-
-
-def test_small_statistics_stay() -> None:
-    """Statistics of less than a mebibyte are not split."""
-    nnet, draft = compiled()
-
-    assert calls(nnet, split_statistics(draft).computation()) == calls(nnet, draft.computation())
+    assert windows(nnet, draft.computation())[1] == [[0, 3], [3, 6]]
+    assert windows(nnet, after) == [[[0, 3], [3, 6]], [[0, 1], [1, 2]]]
+    rows = [rows for rows, columns in after.matrices.tolist() if columns == 9]
+    assert rows == [2, 2] * (1 + train)
+    extraction, pooling = after.precomputed_indexes[1:]
+    assert extraction.backward_indexes.tolist() == ([0, 0, 0, 1, 1, 1] if train else [])
+    assert pooling.backward_indexes.tolist() == ([[0, 1], [1, 2]] if train else [])
 
 
 @pytest.mark.parametrize(
-    "more",
+    ("outputs", "more"),
     [
-        "output-node name=other input=extract",
-        "component name=second type=StatisticsPoolingComponent input-dim=9 left-context=0 "
-        "right-context=2\ncomponent-node name=second component=second input=extract\n"
-        "output-node name=other input=second",
+        (2, ""),
+        (1, "output-node name=other input=extract"),
+        (
+            1,
+            "component name=second type=StatisticsPoolingComponent input-dim=9 left-context=0 "
+            "right-context=2\ncomponent-node name=second component=second input=extract\n"
+            "output-node name=other input=second",
+        ),
     ],
-    ids=["the user wants them", "two poolings"],
+    ids=["windows overlap", "the user wants them", "two poolings"],
 )
-def test_statistics_of_use_elsewhere_stay(more: str) -> None:
-    """Statistics that anything else reads stay whole."""
-    nnet, draft = compiled(CONFIG + more)
+def test_statistics_of_use_elsewhere_stay(outputs: int, more: str) -> None:
+    """Statistics that several windows hold, or that anything else reads, stay as they are."""
+    _, draft = compiled(CONFIG + more, outputs=outputs)
 
-    assert calls(nnet, split(nnet, draft)) == calls(nnet, draft.computation())
-
-
-def calls_of(nnet: Nnet, computation: NnetComputation, at: int) -> str:
-    """The command at a position as text."""
-    lines = format_computation(computation, nnet).splitlines()
-    return next(line for line in lines if line.startswith(f"c{at}: "))
+    assert split_statistics(draft) is draft

@@ -8,7 +8,7 @@ import math
 import numpy as np
 from elementwise_cases import largest_of
 from nnet3_runtime_cuda.cpu.tape import FEW_ROWS, NumpyTape
-from nnet3_runtime_cuda.kernels.parameters import record_row_range_sums
+from nnet3_runtime_cuda.kernels.parameters import record_moments, record_row_range_sums
 from nnet3_runtime_cuda.operations.panels import MOST_INNER, WIDTH, Panels
 from operation_cases import (
     BOOL,
@@ -209,19 +209,22 @@ def _row_maximum(draw: Draw) -> Trial:
     return Trial(lambda tape: tape.row_maximum(a.array, out.array), (Result.exact(out, largest),))
 
 
-@case("record_row_range_sums")
-def _record_row_range_sums(draw: Draw) -> Trial:
-    """Sums of consecutive ranges of equal length, or of any ranges, some of them empty."""
-    count, columns = draw.shape(2)
-    a = draw.place((draw.few() + 4, columns), draw.tape_dtype, kind="finite")
-    rows = a.shape[0]
+def ranges_of(draw: Draw, rows: int, count: int) -> list[tuple[int, int]]:
+    """Consecutive ranges of equal length, or any ranges, some of them empty."""
     if draw.chance(0.5):
         step = draw.random.randint(0, 1) if count <= 4 else 0
         length = draw.random.randint(1, rows - (step * (count - 1) if count else 0))
-        ranges = [(k * step, k * step + length) for k in range(count)]
-    else:
-        ends = [sorted((draw.random.randint(0, rows), draw.few())) for _ in range(count)]
-        ranges = [(-1, -1) if draw.chance(0.2) else (ends[0], ends[1]) for ends in ends]
+        return [(k * step, k * step + length) for k in range(count)]
+    ends = [sorted((draw.random.randint(0, rows), draw.few())) for _ in range(count)]
+    return [(-1, -1) if draw.chance(0.2) else (begin, end) for begin, end in ends]
+
+
+@case("record_row_range_sums")
+def _record_row_range_sums(draw: Draw) -> Trial:
+    """Sums of ranges, which may be added."""
+    count, columns = draw.shape(2)
+    a = draw.place((draw.few() + 4, columns), draw.tape_dtype, kind="finite")
+    ranges = ranges_of(draw, a.shape[0], count)
     is_added = draw.chance(0.5)
     out = draw.place((count, columns), a.dtype, kind="finite" if is_added else "none")
     of_a, before = rows_of(a), out.values
@@ -236,6 +239,27 @@ def _record_row_range_sums(draw: Draw) -> Trial:
     return Trial(
         lambda tape: record_row_range_sums(tape, a.array, given, out.array, add=is_added),
         (Result.summed(out, terms),),
+    )
+
+
+@case("record_moments")
+def _record_moments(draw: Draw) -> Trial:
+    """Sums of ranges, and of squares."""
+    count, columns = draw.shape(2)
+    a = draw.place((draw.few() + 4, columns), draw.tape_dtype, kind="finite")
+    ranges = ranges_of(draw, a.shape[0], count)
+    sums, squares = (draw.place((count, columns), a.dtype, kind="none") for _ in range(2))
+    of_a = rows_of(a)
+    terms = [
+        [of_a[row][column] for row in range(begin, end)]
+        for begin, end in ranges
+        for column in range(columns)
+    ]
+    of_squares = [[value * value for value in each] for each in terms]
+    given = np.array(ranges, np.int32).reshape(-1, 2)
+    return Trial(
+        lambda tape: record_moments(tape, a.array, given, sums.array, squares.array),
+        (Result.summed(sums, terms), Result.summed(squares, of_squares)),
     )
 
 

@@ -105,11 +105,11 @@ def test_small_products() -> None:
 
 
 def sums_of_ranges(machine: DeviceMachine) -> list[np.ndarray]:
-    """Two sums of ranges of rows of one matrix, on a device; (2, 5) each."""
+    """Two sums of ranges of rows of one matrix, on a device, and one of squares; (2, 5) each."""
     source = np.arange(100, dtype=np.float32).reshape(20, 5)
-    tape, sums = machine.tape(), [machine.zeros((2, 5), np.float32) for _ in range(2)]
-    for out, ranges in zip(sums, ([[0, 3], [4, 20]], [[7, 7], [1, 2]]), strict=True):
-        tape.range_sum(source, np.array(ranges, np.int32), out)
+    tape, sums = machine.tape(), [machine.zeros((2, 5), np.float32) for _ in range(3)]
+    tape.range_sum(source, np.array([[0, 3], [4, 20]], np.int32), sums[0])
+    tape.range_sum(source, np.array([[7, 7], [1, 2]], np.int32), *sums[1:])
     tape.run()
     machine.pull(sums)
     return sums
@@ -123,9 +123,10 @@ def test_sums_of_ranges_share_a_launch() -> None:
     assert counting.launches == 1
 
     source = np.arange(100, dtype=np.float32).reshape(20, 5)
-    first, second = sums_of_ranges(DeviceMachine(HostPlatform(strict=True)))
+    first, second, squares = sums_of_ranges(DeviceMachine(HostPlatform(strict=True)))
     np.testing.assert_array_equal(first, [source[:3].sum(axis=0), source[4:].sum(axis=0)])
     np.testing.assert_array_equal(second, [np.zeros(5), source[1]])
+    np.testing.assert_array_equal(squares, [np.zeros(5), source[1] ** 2])
 
 
 @needs_compiler

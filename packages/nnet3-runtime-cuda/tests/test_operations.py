@@ -24,11 +24,11 @@ ELSEWHERE = {
     "scaled_product": "test_natural_gradient.py",
     "side": "test_natural_gradient.py",
     "update_estimates": "test_natural_gradient.py",
-    "range_sum": "only tapes of devices have it; the sums are those of record_row_range_sums",
+    "range_sum": "only tapes of devices have it; the sums are those of record_moments",
 }
 """Operations whose tests are elsewhere."""
 
-OTHERS = {"Panels.record", "record_row_range_sums"}
+OTHERS = {"Panels.record", "record_moments", "record_row_range_sums"}
 """Cases of functions that are not methods of a tape."""
 
 NOT_ARITHMETIC = {

@@ -25,7 +25,6 @@ from nnet3_computation.checks import (
     run_checks,
 )
 from nnet3_computation.computation import NnetComputation
-from nnet3_descriptors.components import ComponentProperties as Property
 
 from nnet3_optimizer import network_checks
 
@@ -70,8 +69,6 @@ def check_order(subject: Subject) -> None:
 
     1. There is a marker.
     2. With one marker: Propagate and StoreStats come before it, both kinds of Backprop after it.
-       Components that have no parameters, make no memos and are not random may run forward again in
-       the backward part, which is cheaper than to keep their output.
     3. With several markers (a computation in several forward segments) nothing runs backward.
     """
     if not len(subject.segment_ends):
@@ -83,13 +80,7 @@ def check_order(subject: Subject) -> None:
         subject.require(nowhere, backward, "runs backward in a computation of several segments")
         return
     forward = subject.positions(c.Propagate, c.StoreStats)
-    once_only = int(Property.UPDATABLE | Property.USES_MEMO | Property.RANDOM)
-    properties = subject.analysis.component_properties
-    component = subject.table[forward, c.FIRST_OPERAND_COLUMN]
-    # Another check finds numbers out of range.
-    again = properties[np.minimum(component, len(properties) - 1)] & once_only == 0
-    again &= subject.opcodes[forward] == c.Propagate.OPCODE
-    subject.require((forward < end) | again, forward, f"runs forward after the marker, c{end}")
+    subject.require(forward < end, forward, f"runs forward after the marker, c{end}")
     subject.require(backward > end, backward, f"runs backward before the marker, c{end}")
 
 

@@ -198,7 +198,6 @@ class Edit:
         self._indexes = list(draft.indexes)
         self._indexes_multi = list(draft.indexes_multi)
         self._indexes_ranges = list(draft.indexes_ranges)
-        self._precomputed = list(draft.precomputed_indexes)
         self._inserted: list[tuple[arrays.Ids, c.Table]] = []
 
     # -- commands ------------------------------------------------------------------------------
@@ -254,17 +253,6 @@ class Edit:
             number -= len(part)
         raise IndexError(number)
 
-    def matrix(self, rows: int, cols: int, debug_info: MatrixDebugInfo | None) -> int:
-        """Adds a matrix and a submatrix that covers it; returns the number of the submatrix.
-
-        Args:
-            rows: Its number of rows.
-            cols: Its number of columns.
-            debug_info: What its rows stand for; left out if the draft has no debug info.
-        """
-        _, submatrices = self.matrices([(rows, cols)], [debug_info])
-        return int(submatrices[0])
-
     def matrices(
         self, sizes: Sequence[tuple[int, int]], debug_info: Sequence[MatrixDebugInfo | None]
     ) -> tuple[arrays.Ids, arrays.Ids]:
@@ -305,11 +293,6 @@ class Edit:
         """Adds a list of (begin, end) pairs; returns its number."""
         return _append(self._indexes_ranges, values)
 
-    def precomputed(self, indexes: PrecomputedIndexes) -> int:
-        """Adds precomputed indexes of a component; returns their number."""
-        self._precomputed.append(indexes)
-        return len(self._precomputed) - 1
-
     # -- the result ----------------------------------------------------------------------------
 
     def draft(self) -> Draft:
@@ -321,7 +304,6 @@ class Edit:
             indexes=tuple(self._indexes),
             pair_lists=self._pair_lists(),
             indexes_ranges=tuple(self._indexes_ranges),
-            precomputed_indexes=tuple(self._precomputed),
             debug_info=tuple(self._debug_info or self._draft.debug_info),
         )
 

@@ -72,13 +72,7 @@ class Rectangle:
 
     def range_sums(self, begin: IntArray, end: IntArray) -> Rectangle:
         """Returns the sums of the rows begin <= r < end, for each of many ranges."""
-
-        def sums(column: hashes.Hashes) -> hashes.Hashes:
-            up_to = np.zeros(len(column) + 1, np.uint64)
-            np.cumsum(column, out=up_to[1:])
-            return up_to[end] - up_to[begin]
-
-        return self.changed(sums)
+        return self.changed(lambda column: hashes.sums_of_ranges(column, begin, end))
 
     def at(self, row: int, column: int) -> int:
         """Returns the number of a row from a column on, to the end of the part."""

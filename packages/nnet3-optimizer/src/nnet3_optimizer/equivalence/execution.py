@@ -325,9 +325,12 @@ class Execution:
         indexes = self.computation.precomputed_indexes[precomputed]
         if kind.works_by_rows:
             values = hashes.function(kind.forward, self.rows(given))
-        elif isinstance(indexes, _STATISTICS):
-            ranges = hashes.of_ranges(self.rows(given), *indexes.forward_indexes.T)
-            values = hashes.function(kind.statistics, ranges)
+        elif isinstance(indexes, StatisticsExtractionPrecomputedIndexes):
+            frames = hashes.function(kind.statistics, self.rows(given))
+            values = hashes.sums_of_ranges(frames, *indexes.forward_indexes.T)
+        elif isinstance(indexes, StatisticsPoolingPrecomputedIndexes):
+            sums = hashes.sums_of_ranges(self.rows(given), *indexes.forward_indexes.T)
+            values = hashes.function(kind.statistics, sums)
         else:
             about: list[Hashable] = [component, self._about(precomputed), self._all_rows(given)]
             if kind.is_random:
@@ -392,9 +395,10 @@ class Execution:
         if isinstance(indexes, StatisticsExtractionPrecomputedIndexes):
             return hashes.function(kind.backward, derivs[indexes.backward_indexes], inputs)
         if inputs is not None:
-            inputs = hashes.of_ranges(inputs, *indexes.forward_indexes.T)
+            inputs = hashes.sums_of_ranges(inputs, *indexes.forward_indexes.T)
         rows = hashes.function(kind.pooled, derivs, inputs, outputs)
-        return hashes.function(kind.backward, hashes.of_ranges(rows, *indexes.backward_indexes.T))
+        sums = hashes.sums_of_ranges(rows, *indexes.backward_indexes.T)
+        return hashes.function(kind.backward, sums)
 
     def _all_rows(self, submatrix: int) -> int:
         """A hash of all rows in their order; 0 for submatrix 0."""

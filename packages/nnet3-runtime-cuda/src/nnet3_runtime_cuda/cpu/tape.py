@@ -421,7 +421,9 @@ class NumpyTape(Recorder):
             call = partial(source.take, part, 0, target, "clip")
             self.record(call, reads=(source, part), writes=(target,))
 
-    def range_sum(self, source: Array, ranges: Array, out: Array) -> bool:
+    def range_sum(
+        self, source: Array, ranges: Array, out: Array, squares: Array | None = None
+    ) -> bool:
         """Records nothing: NumPy would sum the ranges one by one."""
         return False
 

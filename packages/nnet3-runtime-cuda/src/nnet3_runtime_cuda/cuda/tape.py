@@ -449,11 +449,16 @@ class RecordingTape(Tape):
         """out = sum of a along an axis."""
         self._row_reduce("sum", (np.moveaxis(a, axis, -1),), out)
 
-    def range_sum(self, source: Array, ranges: Array, out: Array) -> bool:
+    def range_sum(
+        self, source: Array, ranges: Array, out: Array, squares: Array | None = None
+    ) -> bool:
         """out[i] = sum of source[r] over begin <= r < end with (begin, end) = ranges[i]."""
         if out.size:
-            kernel = written_kernels.range_sum(View.of(source), View.of(ranges), View.of(out))
-            self.special(kernel, (source, ranges), (out,))
+            written = (out,) if squares is None else (out, squares)
+            kernel = written_kernels.range_sum(
+                View.of(source), View.of(ranges), [View.of(each) for each in written]
+            )
+            self.special(kernel, (source, ranges), written)
         return True
 
     # ---- gathering ----

@@ -141,17 +141,28 @@ def elementwise(name: str, parameters: str, size: int, body: str) -> HandWritten
     return HandWritten(name, source, grid=-(-size // THREADS))
 
 
-def range_sum(source: View, ranges: View, out: View) -> HandWritten:
-    """out[i, c] = sum over begin <= r < end of source[r, c], with (begin, end) = ranges[i]."""
-    rows, columns = out.shape
-    (in_row, in_column), (out_row, out_column) = source.strides, out.strides
+def range_sum(source: View, ranges: View, outs: Sequence[View]) -> HandWritten:
+    """outs[0][i, c] = sum over begin <= r < end of source[r, c], with (begin, end) = ranges[i].
+
+    outs[1], if there, gets the sums of the squares.
+    """
+    rows, columns = outs[0].shape
+    in_row, in_column = source.strides
+    stores = "".join(
+        f"\n  out{k}[(long long)row * {out.strides[0]} + c * {out.strides[1]}] = sum{k};"
+        for k, out in enumerate(outs)
+    )
     body = f"""\
   const unsigned row = i / {columns}u;
   const long long c = i % {columns}u, end = ranges[row * 2 + 1];
-  double total = 0;
-  for (long long r = ranges[row * 2]; r < end; ++r) total += in[r * {in_row} + c * {in_column}];
-  out[(long long)row * {out_row} + c * {out_column}] = total;"""
-    parameters = f"{source.c_type}* in, {ranges.c_type}* ranges, {out.c_type}* out"
+  double sum0 = 0, sum1 = 0;
+  for (long long r = ranges[row * 2]; r < end; ++r) {{
+    const double value = in[r * {in_row} + c * {in_column}];
+    sum0 += value;
+    sum1 += value * value;
+  }}{stores}"""
+    parameters = f"{source.c_type}* in, {ranges.c_type}* ranges"
+    parameters += "".join(f", {out.c_type}* out{k}" for k, out in enumerate(outs))
     return elementwise("range_sum", parameters, rows * columns, body)
 
 

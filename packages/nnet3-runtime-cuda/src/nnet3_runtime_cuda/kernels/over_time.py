@@ -27,6 +27,7 @@ from nnet3_runtime_cuda.kernels.normalize import SMALLEST_PROBABILITY, softmax, 
 from nnet3_runtime_cuda.kernels.parameters import (
     add_count_above,
     add_total,
+    record_moments,
     record_row_range_sums,
     rows_at_offsets,
 )
@@ -221,19 +222,17 @@ class StatisticsExtractionKernel(Kernel):
 
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""
-        indexes, dim = p.indexes, self.component.input_dim
+        tape, indexes, dim = p.tape, p.indexes, self.component.input_dim
         assert isinstance(indexes, StatisticsExtractionPrecomputedIndexes)
-        tape = p.tape
-        counts, ranges = self.store.constant(indexes.counts), indexes.forward_indexes
-        if p.add:
-            tape.add(p.y[:, 0], counts, p.y[:, 0])
-        else:
-            tape.copy(counts, p.y[:, 0])
-        record_row_range_sums(tape, p.x, ranges, p.y[:, 1 : dim + 1], add=p.add)
+        ranges = indexes.forward_indexes
+        y = tape.scratch(*p.y.shape) if p.add else p.y
+        tape.copy(self.store.constant(indexes.counts), y[:, 0])
         if self.component.include_variance:
-            squares = tape.scratch(*p.x.shape)
-            tape.square(p.x, squares)
-            record_row_range_sums(tape, squares, ranges, p.y[:, dim + 1 :], add=p.add)
+            record_moments(tape, p.x, ranges, y[:, 1 : dim + 1], y[:, dim + 1 :])
+        else:
+            record_row_range_sums(tape, p.x, ranges, y[:, 1:], add=False)
+        if p.add:
+            tape.add(p.y, y, p.y)
 
     def backprop(self, b: Backpropagation) -> None:
         """Records the backward pass."""
@@ -242,18 +241,19 @@ class StatisticsExtractionKernel(Kernel):
         indexes, tape, dim = b.indexes, b.tape, self.component.input_dim
         assert isinstance(indexes, StatisticsExtractionPrecomputedIndexes)
         rows = np.asarray(indexes.backward_indexes, dtype=np.int64)
-        whole = tape.scratch(*b.dy.shape)
-        tape.copy(b.dy, whole)
-        gathered = tape.scratch(len(rows), b.dy.shape[1])
-        tape.take_rows(whole, rows, gathered)
-        d_sum = gathered[:, 1 : dim + 1]
-        if not self.component.include_variance:
-            tape.copy(d_sum, b.dx)
-            return
-        d_sumsq = gathered[:, dim + 1 :]
-        tape.multiply(d_sumsq, b.x, d_sumsq)
-        tape.multiply(d_sumsq, 2.0, d_sumsq)
-        tape.add(d_sum, d_sumsq, b.dx)
+        d_sum, d_sumsq = (tape.scratch(len(b.dy), dim) for _ in range(2))
+        tape.copy(b.dy[:, 1 : dim + 1], d_sum)
+        if self.component.include_variance:
+            tape.multiply(b.dy[:, dim + 1 :], 2.0, d_sumsq)
+        for dx, x, part in tape.row_blocks(b.dx, b.x, rows):
+            if not self.component.include_variance:
+                tape.take_rows(d_sum, part, dx)
+                continue
+            sums, term = tape.scratch(*dx.shape), tape.scratch(*dx.shape)
+            tape.take_rows(d_sum, part, sums)
+            tape.take_rows(d_sumsq, part, term)
+            tape.multiply(term, x, term)
+            tape.add(sums, term, dx)
 
 
 @kernel_for(StatisticsPoolingComponent)

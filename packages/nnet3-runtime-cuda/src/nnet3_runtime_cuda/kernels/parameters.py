@@ -206,6 +206,34 @@ def record_row_range_sums(
         tape.add(out, target, out)
 
 
+def record_moments(
+    tape: Operations, x: Array, ranges: npt.NDArray[np.int32], sums: Array, squares: Array
+) -> None:
+    """Records the sums of the rows of ranges, and of their squares, in one pass over x.
+
+    Args:
+        tape: Records the arithmetic.
+        x: (rows in, cols).
+        ranges: (rows out, 2), as in `record_row_range_sums`.
+        sums: (rows out, cols).
+        squares: (rows out, cols), the sums of squares.
+    """
+    if tape.range_sum(x, np.ascontiguousarray(ranges), sums, squares):
+        return
+    longest = max(int((ranges[:, 1] - ranges[:, 0]).max(initial=0)), 1)
+    count = max(tape.rows_per_sum(x) // longest, 1)
+    for start in tape.independent(range(0, len(ranges), count)):
+        part = slice(start, start + count)
+        own = ranges[part]
+        filled = own[own[:, 0] < own[:, 1]]
+        first, end = int(filled[:, 0].min(initial=len(x))), int(filled[:, 1].max(initial=0))
+        rows = x[first:end]
+        squared = tape.scratch(*rows.shape)
+        tape.square(rows, squared)
+        record_row_range_sums(tape, rows, own - first, sums[part], add=False)
+        record_row_range_sums(tape, squared, own - first, squares[part], add=False)
+
+
 def _is_progression(values: npt.NDArray[np.int64]) -> bool:
     steps = np.diff(values)
     return len(steps) == 0 or bool((steps == steps[0]).all())

@@ -334,8 +334,12 @@ class Operations(Protocol):
     def take_rows(self, source: Array, rows: Array, out: Array) -> None:
         """out[i] = source[rows[i]]; rows: int64 within range; out contiguous."""
 
-    def range_sum(self, source: Array, ranges: Array, out: Array) -> bool:
+    def range_sum(
+        self, source: Array, ranges: Array, out: Array, squares: Array | None = None
+    ) -> bool:
         """Records out[i] = sum of source[r], begin <= r < end, with (begin, end) = ranges[i].
+
+        And squares[i] = the sum of the squares of source[r].
 
         Returns:
             Whether it was recorded; if not, the caller must sum up the ranges one by one.
