@@ -61,8 +61,8 @@ def export_onnx(
             ones. They need a number of frames.
         xvector: Whether to compute one vector for all frames, the output at t = 0.
         sequences: Number of sequences of the models; 0 for any number.
-        frame_subsampling_factor: Number of input frames for each row of output. None: what the folder
-            of the model says for chunks and streams; 1 for others.
+        frame_subsampling_factor: Number of input frames for each row of output. None: what the
+            folder of the model says for chunks and streams; 1 for others.
         extra_left_context: Further context to the left, for recurrent networks.
         extra_right_context: Further context to the right.
         opset: The version of the operators, 18 to 21; the metadata say which versions of ONNX
