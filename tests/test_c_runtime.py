@@ -20,6 +20,7 @@ from c_targets import TARGETS, Target
 from nnet3_conformance import judge_class, reference_cases
 from nnet3_runtime_c import ConversionError
 from nnet3_tables import read_table
+from nnet3_tools.models import exporting
 from reference_cases import DIGITS_EXAMPLE, ROOT
 from tool_runs import run_tool
 
@@ -126,6 +127,18 @@ def test_a_compiler_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     assert done.returncode == 255
     assert re.search(r"^nnet3-to-c: .*'\S*false' failed: .* exit status 1\.\Z", done.stderr.strip())
+
+
+def test_large_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If compilers would be busy for long with the weights, the tool says what avoids that."""
+    monkeypatch.setattr(exporting, "LARGE", 100_000)
+    source = tmp_path / "net.c"
+
+    inside = run_tool("nnet3-to-c", MODEL, source)
+    outside = run_tool("nnet3-to-c", "--weights", MODEL, source)
+
+    assert "MB, mostly weights, which a compiler takes minutes for: --weights" in inside.stderr
+    assert "--weights writes" not in outside.stderr
 
 
 @pytest.mark.parametrize("tool", ["make", "cmake"])

@@ -22,6 +22,9 @@ OPSETS = 18, 21
 """The first and the last version of the operators."""
 
 
+LARGE = 8_000_000
+"""Bytes of a C source, mostly weights, that a compiler is busy with for long."""
+
 RANDOM = 8, 300
 """The number of random utterances, and of frames of each."""
 
@@ -313,3 +316,8 @@ def nnet3_to_c(
         str(path.with_suffix(ending)) for ending in (".h", *([".weights"] if weights else []))
     )
     cli.log(f"Wrote {path}, with {files}: {'; '.join(calls)}")
+    if (size := len(source.source)) > LARGE:
+        cli.log(
+            f"{path.name} has {size / 1e6:.0f} MB, mostly weights, which a compiler takes minutes "
+            "for: --weights writes them to a file"
+        )
