@@ -1,5 +1,6 @@
 """Recordings in place of features: whole, many, and as they come."""
 
+import warnings
 import wave
 from pathlib import Path
 
@@ -75,6 +76,18 @@ def test_recordings(model: nnet3.Model, tmp_path: Path) -> None:
     np.testing.assert_array_equal(model.compute(frames), expected(model))
     factor_1 = model.compute(path, frame_subsampling_factor=1)
     assert len(factor_1) == len(frames)
+
+
+def test_units_of_samples(model: nnet3.Model) -> None:
+    """Samples between -1 and 1, as other libraries read them, have outputs and a warning."""
+    with pytest.warns(UserWarning, match="between -1 and 1; expected the units of 16-bit") as found:
+        model.compute((SAMPLES / 32768, RATE))
+
+    assert Path(found[0].filename) == Path(__file__)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for quiet in (np.zeros(RATE), np.sign(SAMPLES), SAMPLES[:RATE] / 3):
+            model.compute((quiet, RATE))
 
 
 def test_many_recordings(model: nnet3.Model, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ nnet3-speech computes what the network reads; it is imported when a recording co
 from __future__ import annotations
 
 import os
+import warnings
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
@@ -71,6 +72,7 @@ def features_of(pipeline: FeaturePipeline, recording: Any) -> Features:
     """
     if isinstance(recording, tuple):
         samples, rate = recording
+        _check_units(samples)
         return pipeline.compute(samples, rate)
     from nnet3_speech import read_wav
 
@@ -81,6 +83,18 @@ def features_of(pipeline: FeaturePipeline, recording: Any) -> Features:
             "samples of one of them, and the rate"
         )
     return pipeline.compute(found.samples[0], found.rate)
+
+
+def _check_units(samples: Any) -> None:
+    """Warns of samples of a full scale of 1, in which many libraries read WAV files."""
+    if not isinstance(samples, np.ndarray) or samples.dtype.kind != "f" or not samples.size:
+        return
+    if np.abs(samples).max() <= 1.0 and (samples != np.rint(samples)).any():
+        warnings.warn(
+            "all samples are between -1 and 1; expected the units of 16-bit integers, between "
+            "-32768 and 32767",
+            stacklevel=6,
+        )
 
 
 class AudioStream:
