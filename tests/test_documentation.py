@@ -146,7 +146,7 @@ def for_components() -> dict[str, object]:
     for module in modules:
         names |= vars(importlib.import_module(module))
     # The page shows a type of this module; no other may define it.
-    return names | {"__name__": "nnet3_descriptors.components.rowwise.columns"}
+    return names | {"__name__": "nnet3_descriptors.components.columns"}
 
 
 GIVEN: dict[str, Callable[[], dict[str, object]]] = {

@@ -284,7 +284,7 @@ def test_what_cannot_be_imported(tmp_path: Path) -> None:
         (
             "NoOpComponent",
             "__main__ defines the component type 'NoOpComponent', which "
-            "nnet3_descriptors.components.rowwise.elementwise has",
+            "nnet3_descriptors.components.elementwise has",
         ),
         ("Delta", "the name of a component type must end with 'Component' (got 'Delta')"),
     ],

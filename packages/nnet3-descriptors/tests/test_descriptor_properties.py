@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_descriptors import parse_descriptor
 from nnet3_descriptors.descriptors import SumDescriptor
+from nnet3_descriptors.descriptors.descriptor import normalize
 from nnet3_descriptors.descriptors.grammar import Expression, parse_expression
-from nnet3_descriptors.descriptors.normalize import normalize
 from nnet3_descriptors.indexes import as_indexes, make_indexes
 
 NODES = ("a", "b", "c.d-1")

@@ -17,7 +17,7 @@ from nnet3_descriptors.editing import (
     rename_node,
     set_learning_rate,
 )
-from nnet3_descriptors.editing.selection import matches
+from nnet3_descriptors.editing.structure import matches
 
 NNET = parse_config(
     """

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from nnet3_descriptors import ComponentNode, Nnet, parse_config
 from nnet3_descriptors.editing import affine_to_tdnn, for_inference, split_affine_maps
-from nnet3_descriptors.editing.loops import loops
+from nnet3_descriptors.editing.structure import loops
 
 LSTM = """
 input-node name=input dim=3

@@ -18,7 +18,7 @@ from nnet3_descriptors.files import (
     TextReader,
     TextWriter,
 )
-from nnet3_descriptors.files.arrays import read_matrix, read_vector
+from nnet3_descriptors.files.source import read_matrix, read_vector
 from nnet3_descriptors.limits import Limits, use_limits
 from nnet3_descriptors.model_files.network import (
     AcousticModel,

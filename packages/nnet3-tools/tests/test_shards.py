@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from nnet3_descriptors import parse_config, write_nnet
 from nnet3_tables import MatrixWriter, read_matrices, read_table
-from nnet3_tools.compute import shards
+from nnet3_tools.compute import utterances
 from nnet3_tools.progress import Progress
 from nnet3_training import ExampleInput, ExampleOutput, TrainingExample, write_examples
 from nnet3_training.workers import Processes
@@ -156,12 +156,12 @@ def test_a_process_that_is_killed() -> None:
                 return None, None
 
             progress = Progress("nnet3-compute")
-            shards.compute_in_shards(
+            utterances.compute_in_shards(
                 (os.path.abspath("final.raw"), 0, "output"),
                 read_matrices("ark:feats.ark"),
                 functools.partial(MatrixWriter, f"ark:{name}.ark"),
                 ivectors,
-                functools.partial(shards.outputs_of, options={}),
+                functools.partial(utterances.outputs_of, options={}),
                 progress,
                 workers,
             )

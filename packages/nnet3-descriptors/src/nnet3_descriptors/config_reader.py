@@ -21,8 +21,8 @@ from nnet3_descriptors import descriptors, errors
 from nnet3_descriptors.components.declaration import registry
 from nnet3_descriptors.components.declaration.base import Component
 from nnet3_descriptors.components.declaration.config_line import ConfigLine
+from nnet3_descriptors.descriptors.descriptor import normalize
 from nnet3_descriptors.descriptors.grammar import parse_expression
-from nnet3_descriptors.descriptors.normalize import normalize
 from nnet3_descriptors.limits import current_limits, use_limits
 from nnet3_descriptors.network_structure import (
     INPUT_SUFFIX,

@@ -39,9 +39,10 @@ from nnet3_descriptors.components import (
 from nnet3_descriptors.components.index_rules import AtOffsets, ClosedForm, has_closed_form
 from nnet3_descriptors.indexes import NO_TIME, T, make_indexes
 
-from nnet3_runtime_onnx import components, errors, export, ports
+from nnet3_runtime_onnx import components, errors, export
 from nnet3_runtime_onnx.graph import OPSET, GraphBuilder, Tensor, concat, constant, repeated
-from nnet3_runtime_onnx.matrices import ZERO, Matrices, Region
+from nnet3_runtime_onnx.matrices import Matrices
+from nnet3_runtime_onnx.regions import ZERO, Region
 
 FRAMES, OUTPUT_FRAMES = "frames", "output_frames"
 """The names of the axes of frames of the inputs and of an output."""
@@ -172,7 +173,7 @@ class _Utterance:
             "least_frames": self._least,
         }
         properties = {f"nnet3.{name}": str(number) for name, number in numbers.items()}
-        described = ports.description(nnet, self._input_sizes, {OUTPUT: (rows, dim)})
+        described = export.description(nnet, self._input_sizes, {OUTPUT: (rows, dim)})
         return graph.model("nnet3", {**described, **properties, **metadata})
 
     def _needed(self) -> Iterator[Node]:

@@ -15,8 +15,7 @@ from nnet3_descriptors.values import array_of
 from numpy.typing import ArrayLike, NDArray
 
 from nnet3_runtime_onnx.errors import RunError
-from nnet3_runtime_onnx.export import export, parts_of
-from nnet3_runtime_onnx.ports import NEXT_STATE, STATE
+from nnet3_runtime_onnx.export import NEXT_STATE, STATE, export, parts_of
 
 Array = NDArray[np.float32]
 

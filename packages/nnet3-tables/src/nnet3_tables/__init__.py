@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from nnet3_tables.commands import is_command as is_command
     from nnet3_tables.errors import TableError as TableError
     from nnet3_tables.errors import TableWarning as TableWarning
-    from nnet3_tables.files import read_files as read_files
     from nnet3_tables.lookup import MatrixLookup as MatrixLookup
     from nnet3_tables.lookup import ObjectLookup as ObjectLookup
     from nnet3_tables.lookup import VectorLookup as VectorLookup
+    from nnet3_tables.reading import read_files as read_files
     from nnet3_tables.reading import read_matrices as read_matrices
     from nnet3_tables.reading import read_matrix as read_matrix
     from nnet3_tables.reading import read_objects as read_objects

@@ -1,20 +1,79 @@
-"""What tables are read from and written to: files, standard input and output, commands."""
+"""What tables are read from and written to: files (also of gzip), standard streams, commands."""
 
 from __future__ import annotations
 
 import contextlib
+import gzip
 import io
 import os
 import sys
+import zlib
 from collections.abc import Iterator
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from nnet3_descriptors.files import new_file
 
 from nnet3_tables.commands import input_of, is_command, output_of
 from nnet3_tables.errors import TableError
-from nnet3_tables.packed import Unpacked
 from nnet3_tables.specifier import Specifier
+
+_MOST_AT_ONCE = 1 << 22
+"""Bytes that any file may unpack to."""
+_RATIO = 100
+"""Bytes that each further byte of a file may unpack to, on average: tables take 2 to 10."""
+
+
+class _Counted:
+    """A stream that counts the bytes that were read from it."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self.count = 0
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._stream.read(size)
+        self.count += len(data)
+        return data
+
+
+class Unpacked(io.RawIOBase):
+    """The content of a file that gzip has packed.
+
+    A reader holds one value of a table in memory; with this bound, a value is not much larger than
+    the file that it comes from.
+    """
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        """Takes the stream of the packed bytes."""
+        self._packed = _Counted(stream)
+        self._content = gzip.GzipFile(fileobj=cast(IO[bytes], self._packed), mode="rb")
+        self._count = 0
+
+    def readable(self) -> bool:
+        """Always true."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Reads into a buffer; see `io.RawIOBase`.
+
+        Raises:
+            OSError: the packed data is damaged, or unpacks to more than the bound.
+        """
+        view = memoryview(buffer)
+        try:
+            piece = self._content.read1(len(view))
+        except (EOFError, zlib.error) as error:
+            raise OSError(f"the packed data is damaged: {error}") from error
+        self._count += len(piece)
+        most = _MOST_AT_ONCE + _RATIO * self._packed.count
+        if self._count > most:
+            raise OSError(
+                f"its first {self._packed.count} bytes, which gzip has packed, unpack to "
+                f"{self._count}; expected at most {most}"
+            )
+        view[: len(piece)] = piece
+        return len(piece)
+
 
 _GZIP = b"\x1f\x8b"
 """The first bytes of a file that gzip has packed; no archive begins so."""

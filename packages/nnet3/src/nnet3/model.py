@@ -37,8 +37,7 @@ from nnet3.known_results import KnownResults
 from nnet3.many_utterances import check_table, for_each, is_batch, pairs_of, utterances_of, value_of
 from nnet3.networks import Networks, structure_of
 from nnet3.output_scores import ScoreOptions
-from nnet3.segment_work import segment_work
-from nnet3.utterance_segments import EvenSegmentOptions, SegmentOptions
+from nnet3.utterance_segments import EvenSegmentOptions, SegmentOptions, segment_work
 from nnet3.utterance_work import Work
 
 if TYPE_CHECKING:

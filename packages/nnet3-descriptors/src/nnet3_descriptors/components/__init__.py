@@ -17,14 +17,29 @@ from nnet3_descriptors.components.declaration.registry import component_class, c
 from nnet3_descriptors.lazy_exports import on_first_use
 
 if TYPE_CHECKING:
-    from nnet3_descriptors.components.composite import CompositeComponent
-    from nnet3_descriptors.components.convolution.pooling import (
-        ConvolutionComponent,
-        MaxpoolingComponent,
+    from nnet3_descriptors.components.affine import (
+        AffineComponent,
+        BlockAffineComponent,
+        FixedAffineComponent,
+        LinearComponent,
+        NaturalGradientAffineComponent,
+        NaturalGradientRepeatedAffineComponent,
+        RepeatedAffineComponent,
     )
-    from nnet3_descriptors.components.convolution.tdnn import TdnnComponent
-    from nnet3_descriptors.components.convolution.time_height_convolution import (
-        TimeHeightConvolutionComponent,
+    from nnet3_descriptors.components.attention import RestrictedAttentionComponent
+    from nnet3_descriptors.components.columns import (
+        PermuteComponent,
+        PnormComponent,
+        SumBlockComponent,
+        SumGroupComponent,
+    )
+    from nnet3_descriptors.components.composite import CompositeComponent
+    from nnet3_descriptors.components.elementwise import (
+        ClipGradientComponent,
+        ElementwiseProductComponent,
+        FixedBiasComponent,
+        FixedScaleComponent,
+        NoOpComponent,
     )
     from nnet3_descriptors.components.general import (
         BackpropTruncationComponent,
@@ -34,29 +49,7 @@ if TYPE_CHECKING:
         DistributePrecomputedIndexes,
     )
     from nnet3_descriptors.components.index_rules.time_offsets import TimeOffsetPrecomputedIndexes
-    from nnet3_descriptors.components.rowwise.affine import (
-        AffineComponent,
-        BlockAffineComponent,
-        FixedAffineComponent,
-        LinearComponent,
-        NaturalGradientAffineComponent,
-        NaturalGradientRepeatedAffineComponent,
-        RepeatedAffineComponent,
-    )
-    from nnet3_descriptors.components.rowwise.columns import (
-        PermuteComponent,
-        PnormComponent,
-        SumBlockComponent,
-        SumGroupComponent,
-    )
-    from nnet3_descriptors.components.rowwise.elementwise import (
-        ClipGradientComponent,
-        ElementwiseProductComponent,
-        FixedBiasComponent,
-        FixedScaleComponent,
-        NoOpComponent,
-    )
-    from nnet3_descriptors.components.rowwise.masks import (
+    from nnet3_descriptors.components.masks import (
         DropoutComponent,
         DropoutMaskComponent,
         GeneralDropoutComponent,
@@ -64,35 +57,40 @@ if TYPE_CHECKING:
         SpecAugmentTimeMaskComponent,
         SpecAugmentTimeMaskPrecomputedIndexes,
     )
-    from nnet3_descriptors.components.rowwise.nonlinear import (
+    from nnet3_descriptors.components.nonlinear import (
+        BatchNormComponent,
         LogSoftmaxComponent,
+        NormalizeComponent,
         RectifiedLinearComponent,
         SigmoidComponent,
         SoftmaxComponent,
         TanhComponent,
     )
-    from nnet3_descriptors.components.rowwise.normalize import (
-        BatchNormComponent,
-        NormalizeComponent,
-    )
-    from nnet3_descriptors.components.rowwise.per_element import (
+    from nnet3_descriptors.components.per_element import (
         ConstantFunctionComponent,
         NaturalGradientPerElementScaleComponent,
         PerElementOffsetComponent,
         PerElementScaleComponent,
         ScaleAndOffsetComponent,
     )
-    from nnet3_descriptors.components.sequences.attention import RestrictedAttentionComponent
-    from nnet3_descriptors.components.sequences.recurrent import (
+    from nnet3_descriptors.components.pooling import (
+        ConvolutionComponent,
+        MaxpoolingComponent,
+    )
+    from nnet3_descriptors.components.recurrent import (
         GruNonlinearityComponent,
         LstmNonlinearityComponent,
         OutputGruNonlinearityComponent,
     )
-    from nnet3_descriptors.components.sequences.statistics import (
+    from nnet3_descriptors.components.statistics import (
         StatisticsExtractionComponent,
         StatisticsExtractionPrecomputedIndexes,
         StatisticsPoolingComponent,
         StatisticsPoolingPrecomputedIndexes,
+    )
+    from nnet3_descriptors.components.tdnn import TdnnComponent
+    from nnet3_descriptors.components.time_height_convolution import (
+        TimeHeightConvolutionComponent,
     )
 else:
     __getattr__, __dir__ = on_first_use(__name__)

@@ -9,6 +9,8 @@ from nnet3_descriptors.descriptors.base import Const as Const
 from nnet3_descriptors.descriptors.base import ForwardingDescriptor as ForwardingDescriptor
 from nnet3_descriptors.descriptors.base import SumDescriptor as SumDescriptor
 from nnet3_descriptors.descriptors.descriptor import Descriptor as Descriptor
+from nnet3_descriptors.descriptors.descriptor import leaves_of as leaves_of
+from nnet3_descriptors.descriptors.descriptor import parse_descriptor as parse_descriptor
 from nnet3_descriptors.descriptors.forms import Failover as Failover
 from nnet3_descriptors.descriptors.forms import IfDefined as IfDefined
 from nnet3_descriptors.descriptors.forms import Node as Node
@@ -18,5 +20,3 @@ from nnet3_descriptors.descriptors.forms import Round as Round
 from nnet3_descriptors.descriptors.forms import Scale as Scale
 from nnet3_descriptors.descriptors.forms import Sum as Sum
 from nnet3_descriptors.descriptors.forms import Switch as Switch
-from nnet3_descriptors.descriptors.forms import leaves_of as leaves_of
-from nnet3_descriptors.descriptors.normalize import parse_descriptor as parse_descriptor

@@ -8,10 +8,12 @@ if TYPE_CHECKING:
     from nnet3_descriptors.editing.arithmetic import average as average
     from nnet3_descriptors.editing.arithmetic import scale as scale
     from nnet3_descriptors.editing.arithmetic import weighted_sum as weighted_sum
+    from nnet3_descriptors.editing.collapse import CollapseOptions as CollapseOptions
     from nnet3_descriptors.editing.collapse import collapse_model as collapse_model
-    from nnet3_descriptors.editing.combine import CollapseOptions as CollapseOptions
     from nnet3_descriptors.editing.directives import apply_edits as apply_edits
+    from nnet3_descriptors.editing.inference import affine_to_tdnn as affine_to_tdnn
     from nnet3_descriptors.editing.inference import for_inference as for_inference
+    from nnet3_descriptors.editing.inference import split_affine_maps as split_affine_maps
     from nnet3_descriptors.editing.low_rank import apply_svd as apply_svd
     from nnet3_descriptors.editing.low_rank import reduce_rank as reduce_rank
     from nnet3_descriptors.editing.settings import (
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from nnet3_descriptors.editing.settings import (
         set_learning_rate_factor as set_learning_rate_factor,
     )
-    from nnet3_descriptors.editing.split_affine import split_affine_maps as split_affine_maps
     from nnet3_descriptors.editing.structure import (
         remove_orphan_components as remove_orphan_components,
     )
@@ -33,6 +34,5 @@ if TYPE_CHECKING:
     from nnet3_descriptors.editing.structure import remove_orphans as remove_orphans
     from nnet3_descriptors.editing.structure import remove_output_nodes as remove_output_nodes
     from nnet3_descriptors.editing.structure import rename_node as rename_node
-    from nnet3_descriptors.editing.time_delay import affine_to_tdnn as affine_to_tdnn
 else:
     __getattr__, __dir__ = on_first_use(__name__)

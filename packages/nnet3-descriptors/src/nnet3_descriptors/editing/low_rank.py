@@ -12,10 +12,10 @@ from nnet3_descriptors.components import (
     NaturalGradientAffineComponent,
     UpdatableComponent,
 )
-from nnet3_descriptors.components.rowwise.affine import AffineFamily
+from nnet3_descriptors.components.affine import AffineFamily
 from nnet3_descriptors.descriptors import Descriptor
 from nnet3_descriptors.descriptors import Node as NodeReference
-from nnet3_descriptors.editing import selection, structure
+from nnet3_descriptors.editing import structure
 from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.network_structure import (
     INPUT_SUFFIX,
@@ -48,7 +48,7 @@ def reduce_rank(nnet: Nnet, pattern: str, rank: int) -> Nnet:
     if not isinstance(rank, int | np.integer) or rank <= 0:
         raise NetworkError(f"'rank' must be positive and an integer (got {rank})")
     changed: dict[str, Component] = {}
-    for name, component in selection.named_components(nnet, pattern):
+    for name, component in structure.named_components(nnet, pattern):
         if not isinstance(component, AffineFamily):
             _LOGGER.warning(
                 "Not reducing rank of component %s as it is not an AffineComponent.", name
@@ -111,7 +111,7 @@ def apply_svd(
     if not np.isfinite(shrinkage_threshold):
         raise NetworkError(f"'shrinkage-threshold' must be finite (got {shrinkage_threshold})")
     pairs: dict[str, tuple[Component, Component]] = {}
-    for name, component in selection.named_components(nnet, pattern):
+    for name, component in structure.named_components(nnet, pattern):
         if not isinstance(component, AffineFamily):
             _LOGGER.warning("Not decomposing component %s as it is not an AffineComponent.", name)
             continue

@@ -14,9 +14,9 @@ from nnet3_descriptors.components import (
     RepeatedAffineComponent,
     UpdatableComponent,
 )
-from nnet3_descriptors.components.rowwise.affine import AffineFamily
+from nnet3_descriptors.components.affine import AffineFamily
 from nnet3_descriptors.descriptors.base import to_single
-from nnet3_descriptors.editing.selection import named_components, replace_components, warn_of_none
+from nnet3_descriptors.editing.structure import named_components, replace_components, warn_of_none
 from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.nnet import Nnet
 

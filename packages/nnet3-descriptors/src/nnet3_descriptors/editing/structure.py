@@ -1,12 +1,12 @@
-"""Removing and renaming nodes, and removing unused nodes and components."""
+"""The structure of a network: loops, components by name, nodes that nothing needs."""
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Final, TypeVar
 
 import attrs
 
-from nnet3_descriptors import descriptors, errors
-from nnet3_descriptors.editing import loops, selection
+from nnet3_descriptors import components, descriptors, errors, network_structure
 from nnet3_descriptors.network_structure import (
     INPUT_SUFFIX,
     ComponentInputNode,
@@ -18,7 +18,126 @@ from nnet3_descriptors.network_structure import (
 )
 from nnet3_descriptors.nnet import Nnet
 
-_LOGGER = logging.getLogger(__name__)
+
+def sources_of(node: network_structure.Node) -> tuple[str, ...]:
+    """Returns the nodes that a node takes its value from."""
+    match node:
+        case network_structure.DimRangeNode():
+            return (node.source,)
+        case network_structure.ComponentNode():
+            return (node.name + network_structure.INPUT_SUFFIX,)
+        case network_structure.ComponentInputNode() | network_structure.OutputNode():
+            return node.descriptor.node_names
+    return ()
+
+
+def reached(start: Iterable[str], edges: Mapping[str, Iterable[str]]) -> set[str]:
+    """Returns the nodes that edges lead to from some nodes, and these nodes."""
+    found = set(start)
+    waiting = list(found)
+    while waiting:
+        new = set(edges[waiting.pop()]) - found
+        found |= new
+        waiting += new
+    return found
+
+
+def loops(nnet: Nnet) -> dict[str, frozenset[str]]:
+    """Returns for each node that depends on itself all nodes of its loop: those that also do.
+
+    Two nodes are in one loop if each depends on the other.
+    """
+    sources = {node.name: set(sources_of(node)) for node in nnet.nodes}
+    readers: dict[str, set[str]] = {name: set() for name in sources}
+    for name, read in sources.items():
+        for source in read:
+            readers[source].add(name)
+    for edges in (sources, readers):  # only nodes between loops remain
+        _remove_ends(edges, readers if edges is sources else sources)
+    found: dict[str, frozenset[str]] = {}
+    for name in sources:
+        if name not in found:
+            loop = reached(sources[name], sources) & reached([name], readers)
+            found |= dict.fromkeys(loop if name in loop else (), frozenset(loop))
+    return found
+
+
+def _remove_ends(edges: dict[str, set[str]], back: dict[str, set[str]]) -> None:
+    """Removes nodes without edges from a graph, until there are none; `back` has its edges, too."""
+    waiting = [name for name, following in edges.items() if not following]
+    while waiting:
+        name = waiting.pop()
+        del edges[name]
+        for before in back.pop(name):
+            edges[before].discard(name)
+            if not edges[before]:
+                waiting.append(before)
+
+
+C = TypeVar("C", bound=components.Component)
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+def matches(name: str, pattern: str) -> bool:
+    """Tells whether a name matches a pattern in which "*" stands for any characters, or none.
+
+    Raises:
+        NetworkError: the pattern is no text.
+    """
+    if not isinstance(pattern, str):
+        raise errors.NetworkError(f"expected a pattern of names, found {type(pattern).__name__}")
+    head, *pieces = pattern.split("*")
+    if not pieces:
+        return name == pattern
+    *middle, tail = pieces
+    if not name.startswith(head) or len(name) < len(head) + len(tail) or not name.endswith(tail):
+        return False
+    position, end = len(head), len(name) - len(tail)
+    for piece in middle:
+        found = name.find(piece, position, end)
+        if found < 0:
+            return False
+        position = found + len(piece)
+    return True
+
+
+def warn_of_none(count: int, pattern: str, kind: str) -> None:
+    """Logs a warning if a pattern has matched nothing.
+
+    Args:
+        count: The number found.
+        pattern: The pattern.
+        kind: The kind of thing that was sought.
+    """
+    if not count and pattern.strip("*"):
+        _LOGGER.warning("Nothing is changed: no %s has a name like '%s'.", kind, pattern)
+
+
+def named_components(nnet: Nnet, pattern: str) -> Iterator[tuple[str, components.Component]]:
+    """Returns the components whose names match a pattern, with their names."""
+    for name, component in zip(nnet.component_names, nnet.components, strict=True):
+        if matches(name, pattern):
+            yield name, component
+
+
+def replace_components(
+    nnet: Nnet, pattern: str, cls: type[C], change: Callable[[C], components.Component]
+) -> tuple[Nnet, int]:
+    """Returns the network with the components of a class changed, and their number.
+
+    Args:
+        nnet: The network.
+        pattern: The names of the components that may be changed.
+        cls: The class that they have, or that they are derived from.
+        change: Gives the new component.
+    """
+    changed = {
+        name: change(component)
+        for name, component in named_components(nnet, pattern)
+        if isinstance(component, cls)
+    }
+    return nnet.with_components(changed), len(changed)
 
 
 def remove_orphans(nnet: Nnet, *, remove_orphan_inputs: bool = False) -> Nnet:
@@ -79,11 +198,11 @@ def remove_output_nodes(nnet: Nnet, pattern: str) -> Nnet:
     Raises:
         NetworkError: No output would be left.
     """
-    removed = {node.name for node in nnet.output_nodes if selection.matches(node.name, pattern)}
+    removed = {node.name for node in nnet.output_nodes if matches(node.name, pattern)}
     if len(removed) == len(nnet.output_nodes):
         raise errors.NetworkError(f"the pattern '{pattern}' would remove all output nodes")
     _LOGGER.info("Removing %d output nodes.", len(removed))
-    selection.warn_of_none(len(removed), pattern, "output node")
+    warn_of_none(len(removed), pattern, "output node")
     return attrs.evolve(nnet, nodes=tuple(node for node in nnet.nodes if node.name not in removed))
 
 
@@ -135,5 +254,5 @@ def renamed_references(node: Node, names: Mapping[str, str]) -> Node:
 
 def _needed_nodes(nnet: Nnet) -> Collection[str]:
     """Returns the nodes from which an output can be reached."""
-    sources = {node.name: loops.sources_of(node) for node in nnet.nodes}
-    return loops.reached((node.name for node in nnet.output_nodes), sources)
+    sources = {node.name: sources_of(node) for node in nnet.nodes}
+    return reached((node.name for node in nnet.output_nodes), sources)

@@ -2,8 +2,6 @@
 
 from nnet3_descriptors.errors import file_error as file_error
 from nnet3_descriptors.files import compressed as compressed
-from nnet3_descriptors.files.arrays import read_matrix as read_matrix
-from nnet3_descriptors.files.arrays import read_vector as read_vector
 from nnet3_descriptors.files.atomic_write import file_to_replace as file_to_replace
 from nnet3_descriptors.files.atomic_write import locked as locked
 from nnet3_descriptors.files.atomic_write import new_file as new_file
@@ -16,14 +14,16 @@ from nnet3_descriptors.files.compressed import Header as Header
 from nnet3_descriptors.files.entries import Entry as Entry
 from nnet3_descriptors.files.entries import key_fault as key_fault
 from nnet3_descriptors.files.entries import read_entries as read_entries
-from nnet3_descriptors.files.opening import mapped as mapped
-from nnet3_descriptors.files.opening import open_file as open_file
-from nnet3_descriptors.files.opening import read_file as read_file
 from nnet3_descriptors.files.reader import Reader as Reader
 from nnet3_descriptors.files.source import BINARY_MARK as BINARY_MARK
 from nnet3_descriptors.files.source import PathOrFile as PathOrFile
 from nnet3_descriptors.files.source import leave_behind as leave_behind
+from nnet3_descriptors.files.source import mapped as mapped
+from nnet3_descriptors.files.source import open_file as open_file
 from nnet3_descriptors.files.source import open_reader as open_reader
+from nnet3_descriptors.files.source import read_file as read_file
+from nnet3_descriptors.files.source import read_matrix as read_matrix
+from nnet3_descriptors.files.source import read_vector as read_vector
 from nnet3_descriptors.files.source import stream_name as stream_name
 from nnet3_descriptors.files.sparse import SparseMatrix as SparseMatrix
 from nnet3_descriptors.files.text_reader import TextReader as TextReader

@@ -1,14 +1,63 @@
-"""Sources of model files: paths, offsets in archives, open files and pipes."""
+"""Files opened and read, with errors of this package."""
 
 import io
 import mmap
 import os
 import re
-from typing import IO, Final
+import stat
+from typing import IO, BinaryIO, Final
 
-from nnet3_descriptors.errors import ModelFileError
-from nnet3_descriptors.files import binary_reader, opening, text_reader
+import numpy as np
+from numpy.typing import NDArray
+
+from nnet3_descriptors.errors import ModelFileError, check_path, file_error
+from nnet3_descriptors.files import binary_reader, text_reader
 from nnet3_descriptors.files.reader import Reader
+
+
+def open_file(path: str | os.PathLike[str]) -> BinaryIO:
+    """Opens a file for reading bytes.
+
+    Raises:
+        FileError: It cannot be opened.
+    """
+    check_path(path, "read")
+    try:
+        return open(path, "rb")
+    except OSError as error:
+        raise file_error(error, "read", path) from error
+
+
+def read_file(path: str | os.PathLike[str]) -> bytes:
+    """Returns the bytes of a file.
+
+    Raises:
+        FileError: It cannot be opened or read.
+    """
+    with open_file(path) as file:
+        try:
+            return file.read()
+        except OSError as error:
+            raise file_error(error, "read", path) from error
+
+
+def mapped(file: IO[bytes]) -> memoryview | None:
+    """Returns all bytes of a regular file as a map, or None if the file has to be read.
+
+    A pipe or a device has no size. Files that the system makes during reading, such as those below
+    /proc, report a size of 0 whatever they hold.
+
+    Args:
+        file: An open file that has a file descriptor.
+
+    Raises:
+        OSError: It cannot be mapped.
+    """
+    status = os.fstat(file.fileno())
+    if not stat.S_ISREG(status.st_mode) or status.st_size == 0:
+        return None
+    return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
 
 PathOrFile = str | os.PathLike[str] | IO[bytes]
 """A path, `path:offset` (as in Kaldi's scp files), or a file that is open for reading bytes."""
@@ -98,7 +147,7 @@ def _contents(file: IO[bytes]) -> tuple[memoryview, int]:
     """Returns the bytes of a file, as a map if it is a regular one, and the position in them."""
     raw = getattr(file, "raw", file)
     if isinstance(raw, io.FileIO):
-        view = opening.mapped(raw)
+        view = mapped(raw)
         if view is not None:
             return view, file.tell()
     pieces = []
@@ -123,3 +172,33 @@ def _reader(data: memoryview, path: str, position: int, origin: int) -> Reader:
     if bytes(data[position : position + len(BINARY_MARK)]) == BINARY_MARK:
         return binary_reader.BinaryReader(data, path, position + len(BINARY_MARK), origin)
     return text_reader.TextReader(data, path, position, origin)
+
+
+def read_matrix(source: PathOrFile) -> NDArray[np.float32]:
+    """Reads a matrix, binary or text, of single or double precision, or compressed.
+
+    Returns:
+        (rows, cols) float32, read-only.
+
+    Raises:
+        ModelFileError: the file cannot be read or holds no matrix.
+    """
+    reader = open_reader(source)
+    matrix = reader.matrix()
+    leave_behind(source, reader)
+    return matrix
+
+
+def read_vector(source: PathOrFile) -> NDArray[np.float32]:
+    """Reads a vector, binary or text, of single or double precision.
+
+    Returns:
+        (size,) float32, read-only.
+
+    Raises:
+        ModelFileError: the file cannot be read or holds no vector.
+    """
+    reader = open_reader(source)
+    vector = reader.vector()
+    leave_behind(source, reader)
+    return vector

@@ -11,7 +11,7 @@ from numbers import Integral
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeVar
 
-from nnet3_descriptors.files import atomic_write, opening
+from nnet3_descriptors.files import atomic_write, source
 from nnet3_descriptors.frozen_arrays import (
     array_of,
     frozen,
@@ -118,7 +118,7 @@ class Serialized:
             FileError: The file cannot be read; for a missing file it is a FileNotFoundError.
             SerializationError: It holds no such value; see `from_bytes`.
         """
-        return cls.from_bytes(opening.read_file(path))
+        return cls.from_bytes(source.read_file(path))
 
 
 def shown(picture: str, value: object) -> str | None:

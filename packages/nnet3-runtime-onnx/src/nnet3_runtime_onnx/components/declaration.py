@@ -15,7 +15,8 @@ from nnet3_descriptors import Component, extensions
 from numpy.typing import NDArray
 
 from nnet3_runtime_onnx.graph import GraphBuilder, Tensor, repeated
-from nnet3_runtime_onnx.matrices import Matrices, Region
+from nnet3_runtime_onnx.matrices import Matrices
+from nnet3_runtime_onnx.regions import Region
 
 Array = NDArray[Any]
 

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from nnet3_descriptors import components
 
-from nnet3_runtime_onnx import graph, matrices
+from nnet3_runtime_onnx import graph
 from nnet3_runtime_onnx.components.declaration import Array, Call, translates
+from nnet3_runtime_onnx.regions import Region
 
 
 @translates(
@@ -124,13 +125,13 @@ LEAST_SCALE = 1e-4
 
 
 @translates(components.ClipGradientComponent, components.NoOpComponent)
-def identity(call: Call) -> matrices.Region:
+def identity(call: Call) -> Region:
     """y = x."""
     return call.scaled()
 
 
 @translates(components.BackpropTruncationComponent)
-def scaled(call: Call) -> matrices.Region:
+def scaled(call: Call) -> Region:
     """y = scale x."""
     return call.scaled(float(call.component.scale))
 
@@ -278,7 +279,7 @@ def _if_random(*proportions: str) -> Any:
 
 
 @translates(components.DropoutComponent, refuses=_if_random("dropout_proportion"))
-def dropout(call: Call) -> matrices.Region:
+def dropout(call: Call) -> Region:
     """y = (1 - p) x, in test mode."""
     return call.scaled(1.0 - float(call.component.dropout_proportion))
 
@@ -295,12 +296,12 @@ def dropout_mask(call: Call) -> graph.Tensor:
     components.GeneralDropoutComponent,
     refuses=_if_random("dropout_proportion", "specaugment_max_proportion"),
 )
-def general_dropout(call: Call) -> matrices.Region:
+def general_dropout(call: Call) -> Region:
     """y = x, in test mode."""
     return call.scaled()
 
 
 @translates(components.SpecAugmentTimeMaskComponent, refuses=_if_random("zeroed_proportion"))
-def time_mask(call: Call) -> matrices.Region:
+def time_mask(call: Call) -> Region:
     """y = x, in test mode."""
     return call.scaled()

@@ -13,7 +13,7 @@ from nnet3_training import chain, egs
 from nnet3_training.chain import graphs
 
 from nnet3_tools import cli, streams
-from nnet3_tools.egs import forms, splitting
+from nnet3_tools.egs import forms, making
 
 _FST_SCALE = cli.option("--normalization-fst-scale", 1.0, "Multiplies the costs of the FST.")
 
@@ -22,7 +22,7 @@ _FST_SCALE = cli.option("--normalization-fst-scale", 1.0, "Multiplies the costs 
     "nnet3-chain-get-egs",
     "",
     click.argument("names", metavar="[NORMALIZATION-FST] FEATURES SUPERVISIONS EGS", nargs=-1),
-    *splitting.SPLIT_OPTIONS,
+    *making.SPLIT_OPTIONS,
     cli.option(
         "--supervision-length-tolerance",
         1,
@@ -69,7 +69,7 @@ def nnet3_chain_get_egs(
         transitions = streams.read(read_transitions, transition_model)
     rng = egs.CRandom(options["srand"])
     maker = chain.ChainExampleMaker(
-        splitter=egs.UtteranceSplitter(splitting.rounded_split_options(options), rng),
+        splitter=egs.UtteranceSplitter(making.rounded_split_options(options), rng),
         normalization=normalization,
         rng=rng,
         transitions=transitions,

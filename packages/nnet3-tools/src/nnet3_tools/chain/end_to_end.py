@@ -17,7 +17,7 @@ from nnet3_training import chain, egs
 from nnet3_training.chain import graphs
 
 from nnet3_tools import cli, streams
-from nnet3_tools.egs import forms, splitting
+from nnet3_tools.egs import forms, making
 
 if TYPE_CHECKING:
     from nnet3_speech.hmm import Transitions
@@ -68,7 +68,7 @@ def chain_make_num_fst_e2e(model_in: str, fst_in: str, graphs_in: str, fsts_out:
     click.argument(
         "names", metavar="[NORMALIZATION-FST] FEATURES GRAPHS TRANSITION-MODEL EGS", nargs=-1
     ),
-    *splitting.SPLIT_OPTIONS,
+    *making.SPLIT_OPTIONS,
 )
 def nnet3_chain_e2e_get_egs(names: tuple[str, ...], **options: Any) -> None:
     """Make examples of features and training graphs, and write them to EGS.
@@ -81,7 +81,7 @@ def nnet3_chain_e2e_get_egs(names: tuple[str, ...], **options: Any) -> None:
     if len(names) not in (4, 5):
         raise cli.ArgumentCountError(f"expected four or five arguments, got {len(names)}")
     *first, features_in, graphs_in, model_in, egs_out = names
-    split_options = splitting.rounded_split_options(options)
+    split_options = making.rounded_split_options(options)
     if not split_options.num_frames:
         raise click.UsageError("--num-frames: expected the allowed lengths of utterances, found -1")
     ivectors_in = options["online_ivectors"]

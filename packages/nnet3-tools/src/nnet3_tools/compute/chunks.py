@@ -105,7 +105,7 @@ def compute_chunks(
     change = None if make_change is None else make_change(model)
     with inputs.IvectorSource.open(*tables) as source:
         if jobs or dask:
-            from nnet3_tools.compute.shards import outputs_of
+            from nnet3_tools.compute.utterances import outputs_of
 
             fields = attrs.asdict(chunk_options) | attrs.asdict(score_options)
             return run.write_by_workers(

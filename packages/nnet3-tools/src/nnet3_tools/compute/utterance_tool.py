@@ -26,7 +26,7 @@ from nnet3_tools.compute.utterances import compute_all, num_utterances, total_of
 from nnet3_tools.progress import Progress
 
 if TYPE_CHECKING:
-    from nnet3_tools.compute.shards import Compute, Ivectors
+    from nnet3_tools.compute.utterances import Compute, Ivectors
 
     Prepare = Callable[[str, nnet3_tables.FloatArray], nnet3.Work]
     """Makes the work for an utterance, from its key and features."""
@@ -274,7 +274,7 @@ class UtteranceRun:
             TableError: a table cannot be opened or written.
             WorkerError: workers died at the same shard three times.
         """
-        from nnet3_tools.compute.shards import compute_in_shards
+        from nnet3_tools.compute.utterances import compute_in_shards
 
         files = [self.model_in] if model.folder is None else model.folder.files.values()
         newest = max(os.stat(file).st_mtime_ns for file in files)

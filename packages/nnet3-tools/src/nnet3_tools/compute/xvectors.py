@@ -97,7 +97,7 @@ def nnet3_xvector_compute(
     options = nnet3.SegmentOptions(**given)
     least_frames = 1 if pad_input else min_chunk_size
     if jobs or dask:
-        from nnet3_tools.compute.shards import xvector_of
+        from nnet3_tools.compute.utterances import xvector_of
 
         run.check_shards()
         compute = functools.partial(xvector_of, options=given)

@@ -16,7 +16,7 @@ from nnet3_training import chain, egs, recipes
 from nnet3_tools import cli, streams
 from nnet3_tools.chain.egs import ChainTables
 from nnet3_tools.chain.options import CHAIN_NUMBERS, read_den_fst
-from nnet3_tools.egs import splitting
+from nnet3_tools.egs import making
 from nnet3_tools.recipes import runs
 
 _LABELS = ("alignments", "posteriors", "targets", "supervisions")
@@ -119,7 +119,7 @@ class DataOptions:
         if is_chain:
             yield from self._chain_utterances(options)
             return
-        maker = splitting.ExampleMaker(
+        maker = making.ExampleMaker(
             what="label", supervision=self._labels(dim), options=options, takes_input_rows=True
         )
         yield from maker.utterances(self.features)
@@ -135,7 +135,7 @@ class DataOptions:
             except nnet3_training.ExampleError as error:
                 cli.warn(cli.one_line(error))
 
-    def _labels(self, dim: int) -> Callable[[str], splitting.Known | None]:
+    def _labels(self, dim: int) -> Callable[[str], making.Known | None]:
         """A function from the key of an utterance to the labels of its frames."""
         if self.alignments is not None:
             alignments = self.alignments
@@ -146,7 +146,7 @@ class DataOptions:
                 if found is None:
                     return None
                 frames = [[(int(number), 1.0)] for number in found]
-                return splitting.posteriors_of(key, frames, dim, alignments)
+                return making.posteriors_of(key, frames, dim, alignments)
 
             return of_alignment
         if self.posteriors is not None:
@@ -155,13 +155,13 @@ class DataOptions:
 
             def of_posterior(key: str) -> nnet3_training.SparsePosteriors | None:
                 frames = weighted.take(key)
-                return splitting.posteriors_of(key, frames, dim, posteriors) if frames else None
+                return making.posteriors_of(key, frames, dim, posteriors) if frames else None
 
             return of_posterior
         assert self.targets is not None
         matrices = nnet3_tables.ObjectLookup(self.targets, egs.read_stored_matrix)
 
-        def of_targets(key: str) -> splitting.Known | None:
+        def of_targets(key: str) -> making.Known | None:
             matrix = matrices.take(key)
             if matrix is None:
                 return None
@@ -170,7 +170,7 @@ class DataOptions:
                     f"--targets: expected {dim} columns, as the output has, found "
                     f"{matrix.shape[1]} for '{key}'"
                 )
-            return splitting.known_of(matrix)
+            return making.known_of(matrix)
 
         return of_targets
 

@@ -2,10 +2,9 @@
 
 iterations.py      options of a run, and the iterations that follow from them
 archives.py        the objective of a run, and its examples
-run_tasks.py       the tasks of a run, for workers
+run_tasks.py       the tasks of a run, for workers; the average of the last models
 records.py         the files of a run besides networks; which jobs diverged
 training_run.py    a run, in a folder
-combination.py     the average of the last models
 """
 
 from typing import TYPE_CHECKING
@@ -15,9 +14,6 @@ from nnet3_descriptors.lazy_exports import on_first_use
 if TYPE_CHECKING:
     from nnet3_training.recipes.archives import RunObjective as RunObjective
     from nnet3_training.recipes.archives import TrainingData as TrainingData
-    from nnet3_training.recipes.combination import Combination as Combination
-    from nnet3_training.recipes.combination import Combined as Combined
-    from nnet3_training.recipes.combination import combine as combine
     from nnet3_training.recipes.iterations import FINE_TUNING as FINE_TUNING
     from nnet3_training.recipes.iterations import Iteration as Iteration
     from nnet3_training.recipes.iterations import RecipeOptions as RecipeOptions
@@ -29,6 +25,9 @@ if TYPE_CHECKING:
     from nnet3_training.recipes.records import FinalRecord as FinalRecord
     from nnet3_training.recipes.records import IterationRecord as IterationRecord
     from nnet3_training.recipes.records import JobRecord as JobRecord
+    from nnet3_training.recipes.run_tasks import Combination as Combination
+    from nnet3_training.recipes.run_tasks import Combined as Combined
+    from nnet3_training.recipes.run_tasks import combine as combine
     from nnet3_training.recipes.training_run import TrainingRun as TrainingRun
     from nnet3_training.recipes.training_run import train_recipe as train_recipe
 else:

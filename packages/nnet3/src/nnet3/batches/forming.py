@@ -14,7 +14,6 @@ from typing import Generic, TypeVar
 import attrs
 from nnet3_runtime_cuda import RunError
 
-from nnet3.batches.memory_shares import MemoryShares
 from nnet3.chunks import check_frames, integer
 from nnet3.utterance_work import Run, RunKind
 
@@ -26,6 +25,45 @@ MOST_FRAMES_AHEAD = 2_500
 Waiting for 10,000 or 50,000 frames fills more minibatches and saves no time: most chunks are full
 ones, which fill a minibatch soon (docs/runtime-measurements.md). Outputs that wait take memory.
 """
+
+
+@attrs.frozen
+class MemoryShares:
+    """Shares of the memory that the option `memory` allows, in bytes.
+
+    It does not count the network, its parameters in the layout of products, and compiled
+    computations.
+
+    Attributes:
+        total: All of it.
+    """
+
+    total: int
+
+    @property
+    def waiting(self) -> int:
+        """Features and outputs of utterances that were read and not yet taken: a quarter.
+
+        The oldest of them and the newest one are not counted, since they must be in memory.
+        """
+        return self.total // 4
+
+    @property
+    def computers(self) -> int:
+        """Matrices and scratch of all computers, running and idle.
+
+        Running computers may take more, if a single chunk does or there are more than six threads;
+        then no idle one is kept.
+        """
+        return self.total - self.waiting
+
+    @property
+    def minibatch(self) -> int:
+        """Matrices of the minibatch that a thread computes: an eighth.
+
+        It does not depend on the number of threads, so outputs do not either.
+        """
+        return self.total // 8
 
 
 @attrs.frozen(kw_only=True)

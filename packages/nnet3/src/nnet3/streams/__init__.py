@@ -1,7 +1,6 @@
 """Streams: frames that come bit by bit, with outputs as soon as their context is complete."""
 
-from nnet3.streams.options import StreamOptions
-from nnet3.streams.program import StreamProgram, StreamPrograms
+from nnet3.streams.program import StreamOptions, StreamProgram, StreamPrograms
 from nnet3.streams.state import NodeRows, StreamState
 from nnet3.streams.stream import Stream
 

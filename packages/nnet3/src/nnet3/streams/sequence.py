@@ -2,16 +2,137 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import abc, deque
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from nnet3_runtime_cuda import RunError
 from nnet3_runtime_cuda.arrays import FloatArray
 
-from nnet3.streams.frame_buffer import FrameBuffer
-from nnet3.streams.ivectors import IvectorTrack
 from nnet3.streams.program import INPUT, IVECTOR, ChunkInputs, StreamProgram
 from nnet3.streams.state import NodeRows, StreamState
+
+
+class FrameBuffer:
+    """The last frames of an endless sequence, numbered from any time on.
+
+    Appended arrays are joined only when a window is taken, so a push takes time in proportion to
+    its frames.
+
+    Attributes:
+        begin: The time of the first frame that is held.
+        end: The time of the frame that comes next.
+    """
+
+    def __init__(self, begin: int, dim: int) -> None:
+        """Begins empty.
+
+        Args:
+            begin: The time of the first frame that will come.
+            dim: Columns.
+        """
+        self.begin = self.end = begin
+        self._dim = dim
+        self._parts: deque[FloatArray] = deque()
+
+    def append(self, frames: FloatArray) -> None:
+        """Adds frames (count, dim), which are not copied."""
+        if len(frames):
+            self._parts.append(frames)
+            self.end += len(frames)
+
+    def repeat_last(self, count: int) -> None:
+        """Repeats the last frame `count` times; there must be one."""
+        self.append(np.broadcast_to(self._parts[-1][-1], (count, self._dim)))
+
+    def window(self, begin: int, end: int) -> FloatArray:
+        """The frames from `begin` to before `end`, (end - begin, dim); all must be held."""
+        assert self.begin <= begin <= end <= self.end, "a window lies in the buffer"
+        found, time = [], self.begin
+        for part in self._parts:
+            if time >= end:
+                break
+            if time + len(part) > begin:
+                found.append(part[max(begin - time, 0) : end - time])
+            time += len(part)
+        if len(found) == 1:
+            return found[0]
+        return np.concatenate(found) if found else np.empty((0, self._dim), np.float32)
+
+    def drop_before(self, time: int) -> None:
+        """Forgets the frames before a time."""
+        while self._parts and self.begin < time:
+            part = self._parts.popleft()
+            count = min(len(part), time - self.begin)
+            self.begin += count
+            if count < len(part):
+                rest = part[count:]
+                # A copy, so that a few frames do not keep a long array alive.
+                whole = rest.base
+                is_small = whole is not None and 2 * rest.nbytes < whole.nbytes
+                self._parts.appendleft(rest.copy() if is_small else rest)
+
+
+class IvectorTrack:
+    """The i-vectors of a sequence that were given, and those that chunks have read.
+
+    Attributes:
+        given: (time, i-vector): an i-vector is valid from its time on; ascending.
+        read: The i-vectors that chunks have read, by the time of the first frame that they serve.
+    """
+
+    def __init__(self, dim: int) -> None:
+        """Begins without any.
+
+        Args:
+            dim: Dimension of the i-vectors; 0 if there are none.
+        """
+        self._dim = dim
+        self.given: list[tuple[int, FloatArray]] = []
+        self.read: dict[int, FloatArray] = {}
+
+    def give(self, time: int, ivector: FloatArray) -> None:
+        """Adds an i-vector that is valid from a time on; times must not fall."""
+        if self.given and self.given[-1][0] == time:
+            self.given.pop()
+        self.given.append((time, ivector))
+
+    def rows(self, times: abc.Sequence[int], last_frames: abc.Sequence[int]) -> FloatArray:
+        """The i-vectors for a chunk, (times, ivector_dim).
+
+        Args:
+            times: For each of them, the time of the first frame that it serves.
+            last_frames: The time at which the i-vector is taken if no chunk has read it before.
+        """
+        for time, last_frame in zip(times, last_frames, strict=True):
+            if time not in self.read:
+                self.read[time] = self._at(last_frame)
+        return self.matrix(self.read[time] for time in times)
+
+    def matrix(self, ivectors: Iterable[FloatArray]) -> FloatArray:
+        """I-vectors as rows, (count, ivector_dim)."""
+        rows = [*ivectors]
+        return np.array(rows, np.float32).reshape(len(rows), self._dim)
+
+    def _at(self, time: int) -> FloatArray:
+        """The i-vector that holds at a time; before the first time, the first i-vector."""
+        found = self.given[0][1]
+        for begin, ivector in self.given:
+            if begin > time:
+                break
+            found = ivector
+        return found
+
+    def drop_before(self, first_read: int, first_frame: int) -> None:
+        """Forgets i-vectors that are no longer needed.
+
+        Args:
+            first_read: Drops the read i-vectors that serve frames from before this time on.
+            first_frame: Drops the given i-vectors that another one has replaced by this time.
+        """
+        self.read = {time: row for time, row in self.read.items() if time >= first_read}
+        while len(self.given) > 1 and self.given[1][0] <= first_frame:
+            del self.given[0]
 
 
 class Sequence:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from nnet3_descriptors import errors, limits
 from nnet3_descriptors.components.declaration.config_line import ConfigLine
-from nnet3_descriptors.files.arrays import read_matrix, read_vector
+from nnet3_descriptors.files.source import read_matrix, read_vector
 
 Array = NDArray[np.float32]
 

@@ -9,7 +9,7 @@ from nnet3_computation import ComputationError, NnetComputation
 from numpy.typing import NDArray
 
 from nnet3_runtime_onnx.graph import GraphBuilder, Tensor, concat
-from nnet3_runtime_onnx.matrices.regions import COLUMN, ROW, SOURCE, ZERO, Reader, Region, Strip
+from nnet3_runtime_onnx.regions import COLUMN, ROW, SOURCE, ZERO, Reader, Region, Strip
 
 _MANY_ROWS = 4
 """A source has many rows if it has at least so many times the rows of a strip."""

@@ -38,7 +38,8 @@ from nnet3_descriptors import ComponentProperties, Nnet
 
 from nnet3_runtime_onnx.components import Call, translate, why_not
 from nnet3_runtime_onnx.graph import GraphBuilder, Tensor
-from nnet3_runtime_onnx.matrices import Matrices, Region, sums_of_ranges
+from nnet3_runtime_onnx.matrices import Matrices, sums_of_ranges
+from nnet3_runtime_onnx.regions import Region
 
 
 class Exchange(Protocol):

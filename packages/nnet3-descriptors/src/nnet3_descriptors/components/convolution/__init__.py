@@ -1,1 +1,0 @@
-"""Convolutions and pooling: over time, or over the axes that the columns of a row stand for."""

@@ -1,1 +1,0 @@
-"""Components for sequences: nonlinearities of recurrences, attention and statistics over time."""
