@@ -10,8 +10,7 @@ from nnet3_descriptors import read_nnet
 from nnet3_graph import ContextError, build_computation_graph
 from nnet3_report import layers_of
 from nnet3_report.pages import usual_request
-from nnet3_report.pages.step_facts import step_facts
-from nnet3_report.pages.steps_picture import steps_picture
+from nnet3_report.pages.steps_picture import step_facts, steps_picture
 
 NETWORKS = sorted((Path(__file__).parent / "reference" / "network").glob("*/*.raw"))
 

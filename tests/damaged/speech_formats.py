@@ -50,7 +50,7 @@ from nnet3_speech import (
     read_wav,
 )
 from nnet3_speech.decoding_graph import read_graph
-from nnet3_speech.frames import SplicedTransform, Splicer
+from nnet3_speech.features import SplicedTransform, Splicer
 from nnet3_speech.gmm import pruned_posteriors
 from nnet3_speech.hmm import Transitions
 from nnet3_speech.options import read_options

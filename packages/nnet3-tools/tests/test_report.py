@@ -19,11 +19,9 @@ from nnet3_descriptors import Nnet, parse_config, write_nnet
 from nnet3_graph import build_computation_graph
 from nnet3_report import layers_of, with_unit
 from nnet3_report.pages import report_page, usual_request
-from nnet3_report.pages.component_facts import component_facts, rank_of
+from nnet3_report.pages.facts import component_facts, program_facts, rank_of, time_facts
 from nnet3_report.pages.frames_picture import frames_svg
 from nnet3_report.pages.page import described_rows
-from nnet3_report.pages.program_facts import program_facts
-from nnet3_report.pages.time_facts import time_facts
 from nnet3_runtime_cuda import NnetComputer
 from nnet3_tools.models.describing import nnet3_report
 from page_elements import Elements
@@ -280,7 +278,7 @@ def test_times_of_one_thread(nnet: Nnet, monkeypatch: pytest.MonkeyPatch) -> Non
             threads.update(each["num_threads"] for each in blas)
             return super().forward(*args, **kwargs)
 
-    monkeypatch.setattr("nnet3_report.pages.time_facts.NnetComputer", Watched)
+    monkeypatch.setattr("nnet3_report.pages.facts.NnetComputer", Watched)
 
     time_facts(nnet, wanted, program.optimized)
 

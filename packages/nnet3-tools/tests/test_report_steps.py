@@ -13,8 +13,7 @@ from nnet3_descriptors import Nnet, parse_config, write_nnet
 from nnet3_graph import build_computation_graph
 from nnet3_report import layers_of
 from nnet3_report.pages import pooled_frames, usual_request
-from nnet3_report.pages.step_facts import StepFacts, step_facts
-from nnet3_report.pages.steps_picture import described_frames, steps_picture
+from nnet3_report.pages.steps_picture import StepFacts, described_frames, step_facts, steps_picture
 from nnet3_tools.models.describing import nnet3_report
 
 SVG = "{http://www.w3.org/2000/svg}"

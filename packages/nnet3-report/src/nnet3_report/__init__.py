@@ -9,15 +9,15 @@ __version__ = "0.2.0"
 if TYPE_CHECKING:
     from nnet3_report.curves import Axes as Axes
     from nnet3_report.curves import curves_svg as curves_svg
-    from nnet3_report.graphviz import format_dot as format_dot
+    from nnet3_report.curves import memory_svg as memory_svg
+    from nnet3_report.curves import with_unit as with_unit
     from nnet3_report.layers import Layer as Layer
     from nnet3_report.layers import Read as Read
     from nnet3_report.layers import frames_read as frames_read
     from nnet3_report.layers import layers_of as layers_of
-    from nnet3_report.memory_curve import memory_svg as memory_svg
-    from nnet3_report.memory_curve import with_unit as with_unit
     from nnet3_report.notebook import computation_html as computation_html
     from nnet3_report.notebook import graph_html as graph_html
+    from nnet3_report.notebook import html_table as html_table
     from nnet3_report.notebook import model_html as model_html
     from nnet3_report.notebook import network_html as network_html
     from nnet3_report.notebook import network_picture as network_picture
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from nnet3_report.svg import boxes_svg as boxes_svg
     from nnet3_report.svg import lanes as lanes
     from nnet3_report.svg import network_svg as network_svg
-    from nnet3_report.tables import html_table as html_table
+    from nnet3_report.tree import format_dot as format_dot
     from nnet3_report.tree import format_tree as format_tree
 else:
     __getattr__, __dir__ = on_first_use(__name__)

@@ -18,6 +18,7 @@ from nnet3_descriptors import (
     OutputNode,
     descriptors,
 )
+from nnet3_graph import ContextError, compute_context
 
 SHORT = {
     "Affine": "affine",
@@ -213,3 +214,11 @@ def _joined(before: Layer, layer: Layer) -> Layer:
         output_dim=layer.output_dim,
         num_parameters=before.num_parameters + layer.num_parameters,
     )
+
+
+def context_of(nnet: Nnet) -> tuple[int, int] | None:
+    """Returns left and right context in frames; None where it is not defined."""
+    try:
+        return compute_context(nnet)
+    except ContextError:  # other inputs or outputs, or no output from frames of input alone
+        return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -11,9 +11,9 @@ import numpy as np
 from nnet3_computation import live_bytes, text
 from nnet3_descriptors.indexes import N, T
 
-from nnet3_report import layers, memory_curve, svg, tables
-from nnet3_report.context import context_of
+from nnet3_report import curves, layers, svg
 from nnet3_report.curves import Axes, curves_svg
+from nnet3_report.layers import context_of
 
 if TYPE_CHECKING:
     from nnet3_computation import ComputationRequest, IoSpecification, NnetComputation
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from nnet3_graph import ComputationGraph
     from nnet3_training import Trainer
     from nnet3_training.recipes import Diagnostics, Figure, TrainingRun
+
 
 MOST_LINES = 1000
 """The most lines of a program to show."""
@@ -71,7 +72,7 @@ def request_html(request: ComputationRequest) -> str:
     ]
     also = "<p>The derivative with respect to the model is wanted, too.</p>"
     headings = ("", "node", "rows", "n", "t", "derivative")
-    return tables.html_table(headings, rows) + (also if request.need_model_derivative else "")
+    return html_table(headings, rows) + (also if request.need_model_derivative else "")
 
 
 def _ranges(io: IoSpecification) -> list[str]:
@@ -89,7 +90,7 @@ def graph_html(graph: ComputationGraph) -> str:
         )
         if len(rows) and len(times := rows.indexes[:, T])
     ]
-    return tables.html_table(("node", "cindexes", "given", "t"), rows)
+    return html_table(("node", "cindexes", "given", "t"), rows)
 
 
 def computation_html(computation: NnetComputation) -> str:
@@ -106,9 +107,9 @@ def computation_html(computation: NnetComputation) -> str:
         for what, ios in (("given", request.inputs), ("wanted", request.outputs))
         for io in ios
     ]
-    most = memory_curve.with_unit(float(bytes_held.max(initial=0)))
+    most = curves.with_unit(float(bytes_held.max(initial=0)))
     plan = computation.memory_plan
-    arena = "" if plan is None else f", planned in {memory_curve.with_unit(plan.arena_bytes)}"
+    arena = "" if plan is None else f", planned in {curves.with_unit(plan.arena_bytes)}"
     lines = text.program_lines(computation)
     shown = lines[:MOST_LINES]
     if len(lines) > len(shown):
@@ -116,9 +117,9 @@ def computation_html(computation: NnetComputation) -> str:
     return (
         f"<div><p>{len(computation.command_table):,} commands, "
         f"{len(computation.matrices) - 1:,} matrices of at most {most} at a time{arena}</p>"
-        + (tables.html_table(("", "node", "rows", "derivative"), asked) if asked else "")
-        + f"<div style='max-width: 640px'>{memory_curve.memory_svg({'matrices': bytes_held})}</div>"
-        + _folded("kinds of commands", tables.html_table(("", "count"), kinds))
+        + (html_table(("", "node", "rows", "derivative"), asked) if asked else "")
+        + f"<div style='max-width: 640px'>{curves.memory_svg({'matrices': bytes_held})}</div>"
+        + _folded("kinds of commands", html_table(("", "count"), kinds))
         + _folded("the program", "<pre>" + escape("\n".join(shown)) + "</pre>")
         + "</div>"
     )
@@ -138,8 +139,8 @@ def trainer_html(trainer: Trainer) -> str:
         for name, total in trainer.objectives.items()
     ]
     limits = [line for line in trainer.summary().splitlines() if not line.startswith("objective")]
-    table = tables.html_table(("output", "objective per frame", "frames", "minibatches"), rows)
-    return table + (tables.html_table(("limits",), [[line] for line in limits]) if limits else "")
+    table = html_table(("output", "objective per frame", "frames", "minibatches"), rows)
+    return table + (html_table(("limits",), [[line] for line in limits]) if limits else "")
 
 
 def training_run_html(run: TrainingRun) -> str:
@@ -163,7 +164,7 @@ def training_run_html(run: TrainingRun) -> str:
         for each in run.iterations
     ]
     headings = ("iteration", "rate", "jobs", "seconds", *(f"held-out: {name}" for name in names))
-    return f"<div><p>{escape(repr(run))}</p>{drawings}{tables.html_table(headings, rows)}</div>"
+    return f"<div><p>{escape(repr(run))}</p>{drawings}{html_table(headings, rows)}</div>"
 
 
 def _objectives(output: str, diagnostics: Mapping[int, Diagnostics]) -> str:
@@ -184,3 +185,22 @@ def _objectives(output: str, diagnostics: Mapping[int, Diagnostics]) -> str:
 def _figure(diagnostics: Diagnostics | None, output: str) -> str:
     figure = diagnostics.held_out.get(output) if diagnostics else None
     return f"{figure.per_frame:.4g}" if figure else ""
+
+
+def html_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Returns a table; numbers stand at the right of their column, with commas in thousands.
+
+    Args:
+        headings: Of the columns.
+        rows: Values, as many in each row as there are headings; values are shown as text, never as
+            markup.
+    """
+    head = "".join(f"<th style='text-align: left'>{escape(text)}</th>" for text in headings)
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"<td style='text-align: right'>{value:,}</td>"
+    return f"<td style='text-align: left'>{escape(str(value))}</td>"

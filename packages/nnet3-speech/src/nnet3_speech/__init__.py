@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from nnet3_speech.feature_options import VadOptions as VadOptions
     from nnet3_speech.features import FeatureExtractor as FeatureExtractor
     from nnet3_speech.features import FeatureStream as FeatureStream
+    from nnet3_speech.features import SplicedTransform as SplicedTransform
+    from nnet3_speech.features import Splicer as Splicer
+    from nnet3_speech.features import add_deltas as add_deltas
+    from nnet3_speech.features import compute_vad as compute_vad
     from nnet3_speech.folders import FolderOptions as FolderOptions
     from nnet3_speech.folders import ModelFolder as ModelFolder
-    from nnet3_speech.frames import SplicedTransform as SplicedTransform
-    from nnet3_speech.frames import Splicer as Splicer
-    from nnet3_speech.frames import add_deltas as add_deltas
-    from nnet3_speech.frames import compute_vad as compute_vad
     from nnet3_speech.gmm import DiagGmm as DiagGmm
     from nnet3_speech.gmm import FullGmm as FullGmm
     from nnet3_speech.gmm import Posteriors as Posteriors

@@ -23,7 +23,7 @@ from nnet3_speech.arithmetic import check_finite, computing, conjugate_gradient,
 from nnet3_speech.cmvn import OnlineCmvn, OnlineCmvnState
 from nnet3_speech.errors import SpeechError
 from nnet3_speech.feature_options import IvectorExtractionConfig, OnlineCmvnOptions, SpliceOptions
-from nnet3_speech.frames import SplicedTransform, Splicer
+from nnet3_speech.features import SplicedTransform, Splicer
 from nnet3_speech.gmm import DiagGmm, Posteriors, pruned_posteriors
 from nnet3_speech.ivector_extractor import AdaptationState, IvectorExtractor, prior_scale
 from nnet3_speech.options import read_options

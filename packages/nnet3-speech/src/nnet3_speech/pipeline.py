@@ -39,9 +39,8 @@ from nnet3_speech.feature_options import (
     SlidingCmvnOptions,
     VadOptions,
 )
-from nnet3_speech.features import FeatureExtractor, FeatureStream
+from nnet3_speech.features import FeatureExtractor, FeatureStream, compute_vad
 from nnet3_speech.folders import ModelFolder
-from nnet3_speech.frames import compute_vad
 from nnet3_speech.ivector_extractor import AdaptationState
 from nnet3_speech.online_ivectors import OnlineIvectorExtractor, OnlineIvectors
 from nnet3_speech.options import options_of, read_options

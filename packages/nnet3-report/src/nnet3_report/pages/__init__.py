@@ -1,21 +1,16 @@
 """Pages about a model (a drawing, its layers, the cost of a request), and about a training run.
 
-component_facts.py   numbers about each component: dimensions, parameters, statistics
-program_facts.py     the program of a request, and the effect of each pass
+facts.py             numbers about components; a program and the effect of each pass; its time here
 frames_picture.py    which frames of each layer a request computes
-step_facts.py        which rows a request computes together, and what these steps read
-steps_picture.py     the steps as a drawing
-usual_requests.py    the request of a page if nobody names one
-time_facts.py        the time that the commands of each node take on this machine
-page.py, page.html   the page about a model, in one file
+steps_picture.py     which rows a request computes together, and these steps as a drawing
+page.py, page.html   the page about a model, in one file, and the request that it shows
 training_page.py     the page about a run: curves, changes, clipped steps, saturation
 rendering.py         fills templates
 
 Notebooks show the same drawings: `nnet3_report`.
 """
 
-from nnet3_report.pages.page import report_page
+from nnet3_report.pages.page import pooled_frames, report_page, usual_request
 from nnet3_report.pages.training_page import training_page
-from nnet3_report.pages.usual_requests import pooled_frames, usual_request
 
 __all__ = ["pooled_frames", "report_page", "training_page", "usual_request"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import jinja2
 
-from nnet3_report.memory_curve import with_unit
+from nnet3_report.curves import with_unit
 
 
 def _source(name: str) -> str:
