@@ -5,8 +5,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_descriptors.indexes import as_indexes
-from nnet3_graph.bits import BitLayout, Hull, change_layout, moved_over
-from nnet3_graph.reads import Fixed, Shift
+from nnet3_graph.rules import Fixed, Shift
+from nnet3_graph.sets.bits import BitLayout, Hull, change_layout, moved_over
 
 PATTERNS, FIRST_T, LAST_T, FIRST_X, LAST_X = 2, -3, 5, -1, 1
 

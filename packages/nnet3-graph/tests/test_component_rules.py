@@ -12,9 +12,8 @@ from nnet3_descriptors.components import TdnnComponent
 from nnet3_descriptors.components.index_rules import AtOffsets
 from nnet3_descriptors.indexes import as_indexes
 from nnet3_graph import ComputationGraphBuilder
-from nnet3_graph.combinations import NEVER, All, ByTime, Optional
 from nnet3_graph.nodes.rules import component_rule
-from nnet3_graph.reads import Asked, Shift
+from nnet3_graph.rules import NEVER, All, Asked, ByTime, Optional, Shift
 
 NETWORK = """
 input-node name=input dim={input_dim}

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_descriptors.indexes import as_indexes
-from nnet3_graph.index_set import find_patterns
+from nnet3_graph.sets.index_set import find_patterns
 
 ROWS = [{(0, 0)}, {(0, 0), (1, 0)}, {(0, 0), (1, 1)}, {(5, 0), (1, 0)}]
 

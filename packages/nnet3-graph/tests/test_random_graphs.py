@@ -15,10 +15,9 @@ from nnet3_graph import (
     ComputationGraphBuilder,
     NotComputableError,
     UnboundedComputationError,
-    bits,
     build_computation_graph,
-    index_set,
 )
+from nnet3_graph.sets import bits, index_set
 
 random_networks = settings(max_examples=3 * settings.default.max_examples // 5)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from nnet3_graph.examination import ComputableInfo as ComputableInfo
     from nnet3_graph.examination import Examined as Examined
     from nnet3_graph.graph import ComputationGraph as ComputationGraph
-    from nnet3_graph.index_set import IndexSet as IndexSet
+    from nnet3_graph.sets.index_set import IndexSet as IndexSet
     from nnet3_graph.settling import fixed_frame as fixed_frame
     from nnet3_graph.settling import unsettled_node as unsettled_node
 else:

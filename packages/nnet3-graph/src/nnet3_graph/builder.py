@@ -20,12 +20,12 @@ from nnet3_descriptors import (
 from nnet3_descriptors.indexes import IndexArray
 from nnet3_descriptors.similar_names import hint
 
-from nnet3_graph.bits import BitLayout, Bits
 from nnet3_graph.errors import UnboundedComputationError
 from nnet3_graph.graph import ComputationGraph, make_graph
-from nnet3_graph.index_set import Grid, Patterns, Ranks, find_patterns
 from nnet3_graph.nodes.rules import NodeRules, node_rules
 from nnet3_graph.reach import MAX_STEPS, Earlier, Reach, find_reach
+from nnet3_graph.sets.bits import BitLayout, Bits
+from nnet3_graph.sets.index_set import Grid, Patterns, Ranks, find_patterns
 
 if TYPE_CHECKING:
     from nnet3_graph.examination import Examined

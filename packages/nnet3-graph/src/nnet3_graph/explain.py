@@ -9,15 +9,14 @@ import numpy as np
 from nnet3_descriptors import ComponentNode, InputNode, Nnet
 from nnet3_descriptors.indexes import IndexArray, N, T, X, index_order
 
-from nnet3_graph.bits import BitLayout, Bits
-from nnet3_graph.combinations import NEVER, All
 from nnet3_graph.context import compute_context
 from nnet3_graph.errors import ContextError, MissingFrames, NotComputableError, Row
-from nnet3_graph.index_set import Grid, IndexSet, Patterns
 from nnet3_graph.nodes.order import find_cycles
 from nnet3_graph.nodes.rules import NodeRules
 from nnet3_graph.reach import Reach, rows_reached
-from nnet3_graph.reads import Leaf, Rule, Shift
+from nnet3_graph.rules import NEVER, All, Leaf, Rule, Shift
+from nnet3_graph.sets.bits import BitLayout, Bits
+from nnet3_graph.sets.index_set import Grid, IndexSet, Patterns
 
 Blame = tuple[Leaf, ...]
 """The leaves of a node's rule through which its missing rows lack others.

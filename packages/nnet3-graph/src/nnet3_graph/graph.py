@@ -27,11 +27,10 @@ from nnet3_descriptors.descriptors import ForwardingDescriptor, IfDefined, Sum, 
 from nnet3_descriptors.indexes import AnyIndexes, IndexArray, distinct, moved_indexes
 from nnet3_descriptors.values import frozen, shown
 
-from nnet3_graph.bits import Bits
-from nnet3_graph.combinations import NEVER, All, ByTime, Optional
-from nnet3_graph.index_set import Grid, IndexSet
 from nnet3_graph.nodes.rules import node_rules
-from nnet3_graph.reads import AnyOf, Rule, Shift
+from nnet3_graph.rules import NEVER, All, AnyOf, ByTime, Optional, Rule, Shift
+from nnet3_graph.sets.bits import Bits
+from nnet3_graph.sets.index_set import Grid, IndexSet
 
 Splits = npt.NDArray[np.int64]
 

@@ -22,7 +22,10 @@ from nnet3_computation import RequestError
 from nnet3_descriptors import check_limit, current_limits
 from nnet3_descriptors.indexes import IndexArray
 
-from nnet3_graph.bits import (
+from nnet3_graph.nodes.order import Cycle
+from nnet3_graph.nodes.rules import NodeRules
+from nnet3_graph.rules import Rule
+from nnet3_graph.sets.bits import (
     EVERYWHERE,
     INFINITY,
     NOWHERE,
@@ -37,9 +40,6 @@ from nnet3_graph.bits import (
     meet,
     widened,
 )
-from nnet3_graph.nodes.order import Cycle
-from nnet3_graph.nodes.rules import NodeRules
-from nnet3_graph.reads import Rule
 
 _EXACT_ROUNDS = 3
 """Rounds in a cycle of nodes after which bounds that still move become infinite."""

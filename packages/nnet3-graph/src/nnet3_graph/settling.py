@@ -21,15 +21,14 @@ from nnet3_computation import ComputationRequest, RequestError
 from nnet3_descriptors import ComponentInputNode, Nnet, OutputNode
 from nnet3_descriptors.descriptors import ReplaceIndex
 
-from nnet3_graph.bits import EVERYWHERE, Bits, change_layout, join
 from nnet3_graph.builder import NamedRows
-from nnet3_graph.combinations import ALWAYS, NEVER, All, ByTime, First, Optional
 from nnet3_graph.graph import ComputationGraph
-from nnet3_graph.index_set import Patterns
 from nnet3_graph.nodes.order import node_users
 from nnet3_graph.nodes.rules import NodeRules, node_rules
 from nnet3_graph.reach import MAX_STEPS, Reach, computable_rows, possible_hulls
-from nnet3_graph.reads import Fixed, Rule
+from nnet3_graph.rules import ALWAYS, NEVER, All, ByTime, First, Fixed, Optional, Rule
+from nnet3_graph.sets.bits import EVERYWHERE, Bits, change_layout, join
+from nnet3_graph.sets.index_set import Patterns
 
 
 def fixed_frame(nnet: Nnet) -> str | None:

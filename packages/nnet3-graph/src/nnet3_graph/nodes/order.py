@@ -9,9 +9,8 @@ import attrs
 from nnet3_descriptors import ComponentInputNode, ComponentNode, DimRangeNode, Nnet, OutputNode
 from nnet3_descriptors.values import remembered
 
-from nnet3_graph.bits import Bits
-from nnet3_graph.combinations import All, First, InRows, Optional
-from nnet3_graph.reads import Rule, Shift
+from nnet3_graph.rules import All, First, InRows, Optional, Rule, Shift
+from nnet3_graph.sets.bits import Bits
 
 
 @remembered

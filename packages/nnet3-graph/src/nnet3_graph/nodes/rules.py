@@ -29,10 +29,22 @@ from nnet3_descriptors.components.index_rules import AnyWithin, AtOffsets, has_c
 from nnet3_descriptors.indexes import AnyIndexes
 from nnet3_descriptors.values import remembered
 
-from nnet3_graph.bits import BitLayout
-from nnet3_graph.combinations import ALWAYS, NEVER, All, ByTime, First, InRows, Optional
 from nnet3_graph.nodes.order import Cycle, find_cycles, node_groups, reads_of_any_row
-from nnet3_graph.reads import AnyOf, Asked, Fixed, Rule, Shift
+from nnet3_graph.rules import (
+    ALWAYS,
+    NEVER,
+    All,
+    AnyOf,
+    Asked,
+    ByTime,
+    First,
+    Fixed,
+    InRows,
+    Optional,
+    Rule,
+    Shift,
+)
+from nnet3_graph.sets.bits import BitLayout
 
 
 def component_rule(component: Component, source: int) -> Rule:

@@ -7,3 +7,6 @@ from nnet3_runtime_onnx.components.declaration import translate as translate
 from nnet3_runtime_onnx.components.declaration import translated_types as translated_types
 from nnet3_runtime_onnx.components.declaration import translates as translates
 from nnet3_runtime_onnx.components.declaration import why_not as why_not
+from nnet3_runtime_onnx.matrices import Matrices as Matrices
+from nnet3_runtime_onnx.regions import Region as Region
+from nnet3_runtime_onnx.regions import Strip as Strip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -76,13 +76,13 @@ def nnet3_chain_get_egs(
         length_tolerance=supervision_length_tolerance,
         has_long_keys=long_key,
     )
-    tables = ChainTables.opened(supervisions_in, deriv_weights_rspecifier, options)
+    utterance_of = utterance_maker(supervisions_in, deriv_weights_rspecifier, options)
     written = failed = 0
     with nnet3_tables.ObjectWriter(egs_out) as writer:
         for entry in nnet3_tables.read_objects(features_in, egs.read_stored_matrix):
             assert not isinstance(entry.value, nnet3_training.SparsePosteriors)
             try:
-                utterance = tables.utterance(entry.key, entry.value)
+                utterance = utterance_of(entry.key, entry.value)
                 maker.usable_frames(utterance)
             except nnet3_training.ExampleError as error:
                 cli.warn(cli.one_line(error))
@@ -164,78 +164,43 @@ def nnet3_chain_normalize_egs(
             raise cli.NothingDoneError("no example was written")
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class ChainTables:
-    """The data of utterances besides their features.
+Supervisions = Callable[[str, int], "nnet3_training.ChainSupervision | None"]
+"""Gives the supervision of an utterance, by its key and its frames of features."""
 
-    Attributes:
-        supervision: The supervision of an utterance, by its key and its frames of features; None if
-            it has none.
-        ivectors: I-vectors, if there are any.
-        weights: Weights of derivatives, if there are any.
-        period: Frames for each i-vector.
-        tolerance: Number of frames by which features and i-vectors may differ.
+
+def utterance_maker(
+    supervisions: str | Supervisions, weights: str, options: Mapping[str, Any]
+) -> Callable[[str, Any], chain.ChainUtterance]:
+    """Returns a function that gives an utterance its data, by its key and its features.
+
+    It raises an ExampleError if something is missing, or there are too few or too many i-vectors.
+
+    Args:
+        supervisions: A table, or a function.
+        weights: A table of weights of derivatives; "" for none.
+        options: The options of the tool, of which those of i-vectors count.
     """
+    if isinstance(supervisions, str):
+        table = nnet3_tables.ObjectLookup(supervisions, chain.read_supervision)
+        supervisions = lambda key, _: table.take(key)  # noqa: E731
+    ivectors = making.ivector_table(options)
+    weights_of = nnet3_tables.VectorLookup(weights) if weights else None
 
-    supervision: Callable[[str, int], nnet3_training.ChainSupervision | None]
-    ivectors: nnet3_tables.ObjectLookup[Any] | None
-    weights: nnet3_tables.VectorLookup | None
-    period: int
-    tolerance: int
-
-    @classmethod
-    def opened(
-        cls,
-        supervisions: str | Callable[[str, int], nnet3_training.ChainSupervision | None],
-        weights: str,
-        options: dict[str, Any],
-    ) -> ChainTables:
-        """The tables that the options name; supervisions are of a table or a function."""
-        ivectors = options["online_ivectors"]
-        if isinstance(supervisions, str):
-            table = nnet3_tables.ObjectLookup(supervisions, chain.read_supervision)
-            supervisions = lambda key, _: table.take(key)  # noqa: E731
-        return cls(
-            supervision=supervisions,
-            ivectors=nnet3_tables.ObjectLookup(ivectors, egs.read_stored_matrix)
-            if ivectors
-            else None,
-            weights=nnet3_tables.VectorLookup(weights) if weights else None,
-            period=options["online_ivector_period"],
-            tolerance=options["length_tolerance"],
-        )
-
-    def utterance(self, key: str, features: Any) -> chain.ChainUtterance:
-        """An utterance with its data.
-
-        Raises:
-            ExampleError: something is missing, or there are too few or too many i-vectors.
-        """
-        from nnet3_descriptors.files import CompressedMatrix
-
-        supervision = self.supervision(key, features.shape[0])
+    def utterance(key: str, features: Any) -> chain.ChainUtterance:
+        supervision = supervisions(key, features.shape[0])
         if supervision is None:
             raise nnet3_training.ExampleError(f"No supervision for utterance {key}")
-        ivectors = weights = None
-        if self.ivectors is not None:
-            found = self.ivectors.take(key)
-            if found is None:
-                raise nnet3_training.ExampleError(f"No iVectors for utterance {key}")
-            ivectors = found.decompressed() if isinstance(found, CompressedMatrix) else found
-            if abs(features.shape[0] - len(ivectors) * self.period) > self.tolerance:
-                raise nnet3_training.ExampleError(
-                    f"utterance '{key}': {len(ivectors)} i-vectors, each for {self.period} frames, "
-                    f"do not fit {features.shape[0]} frames of features"
-                )
-        if self.weights is not None:
-            weights = self.weights.get(key)
-            if weights is None:
-                raise nnet3_training.ExampleError(f"No deriv weights for utterance {key}")
+        found = making.ivectors_of(ivectors, key, features.shape[0], options)
+        deriv_weights = None if weights_of is None else weights_of.get(key)
+        if weights_of is not None and deriv_weights is None:
+            raise nnet3_training.ExampleError(f"No deriv weights for utterance {key}")
         return chain.ChainUtterance(
             key=key,
             features=features,
             supervision=supervision,
-            ivectors=ivectors,
-            ivector_period=self.period,
-            deriv_weights=weights,
+            ivectors=found,
+            ivector_period=options["online_ivector_period"],
+            deriv_weights=deriv_weights,
         )
+
+    return utterance

@@ -87,17 +87,15 @@ def nnet3_chain_e2e_get_egs(names: tuple[str, ...], **options: Any) -> None:
     ivectors_in = options["online_ivectors"]
     for table in filter(None, (features_in, graphs_in, ivectors_in)):
         forms.check_files(table, egs_out)
-    failed = 0
+    failed, ivectors = 0, making.ivector_table(options)
     with contextlib.ExitStack() as stack:
-        lookup = nnet3_tables.MatrixLookup
         maker = _ExampleMaker(
             options=split_options,
             transitions=_transitions(model_in),
             normalization=_normalization(first[0]) if first else None,
-            features=stack.enter_context(lookup(features_in)),
-            ivectors=stack.enter_context(lookup(ivectors_in)) if ivectors_in else None,
-            period=options["online_ivector_period"],
-            tolerance=options["length_tolerance"],
+            features=stack.enter_context(nnet3_tables.MatrixLookup(features_in)),
+            ivectors=ivectors and stack.enter_context(ivectors),
+            given=options,
             rng=egs.CRandom(options["srand"]),
         )
         writer = stack.enter_context(nnet3_tables.ObjectWriter(egs_out))
@@ -125,8 +123,7 @@ class _ExampleMaker:
         normalization: Gives paths their weights; None to leave that for later.
         features: Features.
         ivectors: I-vectors, if there are any.
-        period: Frames for each i-vector.
-        tolerance: Number of frames by which features and i-vectors may differ.
+        given: The options of the tool.
         rng: Draws the i-vectors.
     """
 
@@ -134,9 +131,8 @@ class _ExampleMaker:
     transitions: Transitions
     normalization: graphs.Normalization | None
     features: nnet3_tables.MatrixLookup
-    ivectors: nnet3_tables.MatrixLookup | None
-    period: int
-    tolerance: int
+    ivectors: nnet3_tables.ObjectLookup[Any] | None
+    given: dict[str, Any]
     rng: egs.CRandom
 
     def example(self, key: str, graph: nnet3_training.Fst) -> nnet3_training.TrainingExample:
@@ -149,7 +145,7 @@ class _ExampleMaker:
         features = self.features.get(key)
         if features is None:
             raise nnet3_training.ExampleError(f"No features for utterance {key}")
-        ivectors = self._ivectors(key, len(features))
+        ivectors = making.ivectors_of(self.ivectors, key, len(features), self.given)
         num_frames = self._allowed_length(key, len(features))
         num_outputs = -(-num_frames // self.options.frame_subsampling_factor)
         try:
@@ -170,22 +166,9 @@ class _ExampleMaker:
             features=features,
             supervision=known,
             ivectors=ivectors,
-            ivector_period=self.period,
+            ivector_period=self.given["online_ivector_period"],
         )
         return chain.whole_example(utterance, num_frames, self.options, self.rng)
-
-    def _ivectors(self, key: str, num_frames: int) -> nnet3_tables.FloatArray | None:
-        if self.ivectors is None:
-            return None
-        found = self.ivectors.get(key)
-        if found is None:
-            raise nnet3_training.ExampleError(f"No iVectors for utterance {key}")
-        if not len(found) or abs(num_frames - len(found) * self.period) > self.tolerance:
-            raise nnet3_training.ExampleError(
-                f"utterance {key}: Length difference between feats {num_frames} and iVectors "
-                f"{len(found)} exceeds tolerance {self.tolerance}"
-            )
-        return found
 
     def _allowed_length(self, key: str, num_frames: int) -> int:
         """The allowed length that is nearest; logs a warning if it is not the utterance's."""

@@ -138,6 +138,42 @@ def rounded_split_options(options: Mapping[str, Any]) -> egs.SplitOptions:
     return rounded
 
 
+def ivector_table(options: Mapping[str, Any]) -> nnet3_tables.ObjectLookup[Any] | None:
+    """The table of i-vectors that the options of a tool name, if they name one."""
+    name = options["online_ivectors"]
+    return nnet3_tables.ObjectLookup(name, egs.read_stored_matrix) if name else None
+
+
+def ivectors_of(
+    table: nnet3_tables.ObjectLookup[Any] | None,
+    key: str,
+    num_frames: int,
+    options: Mapping[str, Any],
+) -> nnet3_tables.FloatArray | None:
+    """The i-vectors of an utterance with so many frames, (rows, dim); None without a table.
+
+    Raises:
+        ExampleError: there are none, too few or too many.
+    """
+    from nnet3_descriptors.files import CompressedMatrix
+
+    if table is None:
+        return None
+    found = table.take(key)
+    if found is None:
+        raise nnet3_training.ExampleError(f"No iVectors for utterance {key}")
+    vectors: nnet3_tables.FloatArray
+    vectors = found.decompressed() if isinstance(found, CompressedMatrix) else found
+    covered = len(vectors) * options["online_ivector_period"]
+    tolerance = options["length_tolerance"]
+    if not len(vectors) or abs(num_frames - covered) > tolerance:
+        raise nnet3_training.ExampleError(
+            f"utterance {key}: Length difference between feats {num_frames} and iVectors "
+            f"{len(vectors)} exceeds tolerance {tolerance}"
+        )
+    return vectors
+
+
 class ExampleMaker(NamedTuple):
     """Makes examples of the utterances of a table of features.
 
@@ -191,16 +227,14 @@ class ExampleMaker(NamedTuple):
         Raises:
             TableError, ModelFileError: a table cannot be read.
         """
-        ivectors = None
-        if self.options["online_ivectors"]:
-            ivectors = nnet3_tables.ObjectLookup(
-                self.options["online_ivectors"], egs.read_stored_matrix
-            )
-        num_failed = 0
+        ivectors, num_failed = ivector_table(self.options), 0
         for entry in nnet3_tables.read_objects(features_in, egs.read_stored_matrix):
             assert not isinstance(entry.value, nnet3_training.SparsePosteriors)
-            utterance = self._utterance(entry.key, entry.value, ivectors)
-            if utterance is None:
+            known = self.supervision(entry.key)  # labels that are wrong end the tool
+            try:
+                utterance = self._utterance(entry.key, entry.value, known, ivectors)
+            except nnet3_training.ExampleError as error:
+                cli.warn(cli.one_line(error))
                 num_failed += 1
             else:
                 yield utterance
@@ -208,31 +242,21 @@ class ExampleMaker(NamedTuple):
             cli.warn(f"{num_failed} utterances had errors and could not be processed.")
 
     def _utterance(
-        self, key: str, features: Features, ivectors: nnet3_tables.ObjectLookup[Any] | None
-    ) -> egs.Utterance | None:
-        """An utterance with its data; None, and a warning, if something is missing."""
-        from nnet3_descriptors.files import CompressedMatrix
+        self,
+        key: str,
+        features: Features,
+        known: Known | None,
+        ivectors: nnet3_tables.ObjectLookup[Any] | None,
+    ) -> egs.Utterance:
+        """An utterance with its data.
 
+        Raises:
+            ExampleError: something is missing, or does not fit the features.
+        """
         frames = features.shape[0]
-        known = self.supervision(key)
         if known is None:
-            cli.warn(f"No {self.what} for key {key}")
-            return None
-        vectors = None
-        if ivectors is not None:
-            found = ivectors.take(key)
-            if found is None:
-                cli.warn(f"No iVectors for utterance {key}")
-                return None
-            vectors = found.decompressed() if isinstance(found, CompressedMatrix) else found
-            covered = len(vectors) * self.options["online_ivector_period"]
-            tolerance = self.options["length_tolerance"]
-            if not len(vectors) or abs(frames - covered) > tolerance:
-                cli.warn(
-                    f"Length difference between feats {frames} and iVectors {len(vectors)} "
-                    f"exceeds tolerance {tolerance}"
-                )
-                return None
+            raise nnet3_training.ExampleError(f"No {self.what} for key {key}")
+        vectors = ivectors_of(ivectors, key, frames, self.options)
         step = self.options["frame_subsampling_factor"]
         expected = -(-frames // step)
         if (
@@ -243,11 +267,10 @@ class ExampleMaker(NamedTuple):
             expected = frames
         if abs(known.shape[0] - expected) > self.options["targets_length_tolerance"]:
             given = f", {frames} / --frame-subsampling-factor={step}" if step > 1 else ""
-            cli.warn(
+            raise nnet3_training.ExampleError(
                 f"Supervision does not have expected length for utterance {key}: expected length = "
                 f"{expected}{given}, got {known.shape[0]}"
             )
-            return None
         return egs.Utterance(
             key=key,
             features=features,

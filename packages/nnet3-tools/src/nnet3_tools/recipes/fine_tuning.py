@@ -17,7 +17,7 @@ from nnet3_training import chain, egs, recipes
 from nnet3_training.chain import graphs
 
 from nnet3_tools import cli, streams
-from nnet3_tools.chain.egs import ChainTables
+from nnet3_tools.chain.egs import utterance_maker
 from nnet3_tools.chain.options import read_den_fst
 from nnet3_tools.recipes import runs
 
@@ -253,9 +253,9 @@ def _of_features(
         "online_ivector_period": data.online_ivector_period,
         "length_tolerance": 100,
     }
-    tables = ChainTables.opened(supervision, "", options)
+    utterance_of = utterance_maker(supervision, "", options)
     return (
-        functools.partial(tables.utterance, entry.key, entry.value)
+        functools.partial(utterance_of, entry.key, entry.value)
         for entry in nnet3_tables.read_objects(data.features, egs.read_stored_matrix)
     )
 

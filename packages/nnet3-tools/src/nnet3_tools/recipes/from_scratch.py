@@ -14,7 +14,7 @@ import nnet3_training
 from nnet3_training import chain, egs, recipes
 
 from nnet3_tools import cli, streams
-from nnet3_tools.chain.egs import ChainTables
+from nnet3_tools.chain.egs import utterance_maker
 from nnet3_tools.chain.options import CHAIN_NUMBERS, read_den_fst
 from nnet3_tools.egs import making
 from nnet3_tools.recipes import runs
@@ -128,10 +128,10 @@ class DataOptions:
 
         assert self.features is not None
         assert self.supervisions is not None
-        tables = ChainTables.opened(self.supervisions, "", options)
+        utterance_of = utterance_maker(self.supervisions, "", options)
         for entry in nnet3_tables.read_objects(self.features, egs.read_stored_matrix):
             try:
-                yield tables.utterance(entry.key, entry.value)
+                yield utterance_of(entry.key, entry.value)
             except nnet3_training.ExampleError as error:
                 cli.warn(cli.one_line(error))
 

@@ -19,7 +19,7 @@ from nnet3_computation.arrays import IntArray
 from nnet3_descriptors.indexes import AnyIndexes, IndexArray, N, T, X, moved_indexes
 from nnet3_descriptors.values import frozen
 
-from nnet3_graph.bits import BitLayout, Bits, is_table_worthwhile
+from nnet3_graph.sets.bits import BitLayout, Bits, is_table_worthwhile
 
 Ranks = npt.NDArray[np.intp]
 

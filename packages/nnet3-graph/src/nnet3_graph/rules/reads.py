@@ -22,7 +22,7 @@ import attrs
 import numpy as np
 from nnet3_descriptors.components import Component
 
-from nnet3_graph.bits import (
+from nnet3_graph.sets.bits import (
     EVERYWHERE,
     NOWHERE,
     BitLayout,

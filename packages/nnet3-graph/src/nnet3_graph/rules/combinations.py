@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import attrs
 
-from nnet3_graph.bits import EVERYWHERE, NOWHERE, BitLayout, Bits, Hull, join_all, meet
-from nnet3_graph.reads import Leaf, Rule, Want
+from nnet3_graph.rules.reads import Leaf, Rule, Want
+from nnet3_graph.sets.bits import EVERYWHERE, NOWHERE, BitLayout, Bits, Hull, join_all, meet
 
 
 class _Combination(Rule):
