@@ -103,7 +103,8 @@ class _ColumnMap(kinds.Integers):
     def read(self, reader: Reader) -> tuple[int, ...]:
         """Reads a vector of integers, or of numbers that stand for integers."""
         if not (reader.binary and reader.next_is(b"FV ", b"DV ")):
-            return super().read(reader)
+            integers: tuple[int, ...] = tuple(super().read(reader))
+            return integers
         start = reader.position
         numbers = np.rint(reader.vector())
         if not np.all((numbers >= 0) & (numbers <= numbers.size)):

@@ -24,10 +24,10 @@ class NoOpComponent(base.Component):
     PROPERTIES = properties.IN_PLACE
     # It once was a nonlinearity, with the statistics of one.
     OBSOLETE = (
-        ("<ValueAvg>", kinds.Vector()),
-        ("<DerivAvg>", kinds.Vector()),
+        ("<ValueAvg>", kinds.VECTOR),
+        ("<DerivAvg>", kinds.VECTOR),
         ("<Count>", kinds.Real()),
-        ("<OderivRms>", kinds.Vector()),
+        ("<OderivRms>", kinds.VECTOR),
         ("<OderivCount>", kinds.Real()),
         ("<NumDimsSelfRepaired>", kinds.Real()),
         ("<NumDimsProcessed>", kinds.Real()),

@@ -250,8 +250,8 @@ class NormalizeComponent(base.Component):
     INFO = ("input_dim", "output_dim", "target_rms", "add_log_stddev", "block_dim")
     # It once was a nonlinearity, with the statistics of one.
     OBSOLETE = (
-        ("<ValueAvg>", kinds.Vector()),
-        ("<DerivAvg>", kinds.Vector()),
+        ("<ValueAvg>", kinds.VECTOR),
+        ("<DerivAvg>", kinds.VECTOR),
         ("<Count>", kinds.Real()),
     )
 

@@ -246,11 +246,11 @@ integers = functools.partial(declare, kinds.Integers())
 """Declares a tuple of integers."""
 integer_pairs = functools.partial(declare, kinds.IntegerPairs(), config=None)
 """Declares a tuple of pairs of integers."""
-vector = functools.partial(declare, kinds.Vector(), config=None)
+vector = functools.partial(declare, kinds.VECTOR, config=None)
 """Declares a float32 vector."""
-matrix = functools.partial(declare, kinds.Matrix(), config=None)
+matrix = functools.partial(declare, kinds.MATRIX, config=None)
 """Declares a float32 matrix."""
-double_vector = functools.partial(declare, kinds.DoubleVector(), config=None)
+double_vector = functools.partial(declare, kinds.DOUBLE_VECTOR, config=None)
 """Declares a float64 vector."""
-double_matrix = functools.partial(declare, kinds.DoubleMatrix(), config=None)
+double_matrix = functools.partial(declare, kinds.DOUBLE_MATRIX, config=None)
 """Declares a float64 matrix."""

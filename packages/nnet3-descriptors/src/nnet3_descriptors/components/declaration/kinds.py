@@ -71,14 +71,17 @@ def read_only_float32(values: ArrayLike) -> NDArray[np.float32]:
 
 
 class Kind:
-    """A kind of value.
+    """A kind of value, which readers, writers and config lines know under one name.
 
     Attributes:
         expected: A description of valid values, for error messages.
+        method: The name of the methods of `Reader`, `Writer` and `ConfigLine` for such values.
+            Values that `ConfigLine` has no method for cannot be given in config lines.
         comparison: attrs' `eq` argument.
     """
 
     expected: str
+    method: str = ""
     comparison: Any = True
 
     @functools.cached_property
@@ -101,43 +104,34 @@ class Kind:
 
     def read(self, reader: Reader) -> Any:
         """Reads a value from a Kaldi file."""
-        raise NotImplementedError
+        return getattr(reader, self.method)()
 
     def write(self, writer: Writer, value: Any) -> None:
         """Writes a value to a Kaldi file."""
-        raise NotImplementedError
+        getattr(writer, self.method)(value)
 
     def from_config(self, config: ConfigLine, key: str) -> Any:
         """Returns the value that a config line has for the key."""
-        raise config.error(f"'{key}' cannot be given in a config line", key)
+        value_of = getattr(config, self.method, None)
+        if value_of is None:
+            raise config.error(f"'{key}' cannot be given in a config line", key)
+        return value_of(key)
 
 
 class Integer(Kind):
     """A 32-bit integer."""
 
-    expected = "a 32-bit integer"
+    expected, method = "a 32-bit integer", "integer"
 
     def accepts(self, value: Any) -> bool:
         """Tells whether the value is an integer in range, and no bool."""
         return is_int32(value)
 
-    def read(self, reader: Reader) -> int:
-        """Reads an integer."""
-        return reader.integer()
-
-    def write(self, writer: Writer, value: int) -> None:
-        """Writes an integer."""
-        writer.integer(value)
-
-    def from_config(self, config: ConfigLine, key: str) -> int:
-        """Returns an integer."""
-        return config.integer(key)
-
 
 class Real(Kind):
-    """A number that Kaldi holds in single precision."""
+    """A number that Kaldi holds in single precision; files may have it in double precision."""
 
-    expected = "a number"
+    expected, method = "a number", "real"
     comparison = staticmethod(_float_key)
 
     def convert(self, value: Any) -> Any:
@@ -150,18 +144,6 @@ class Real(Kind):
     def accepts(self, value: Any) -> bool:
         """Tells whether the value is a float."""
         return type(value) is float
-
-    def read(self, reader: Reader) -> float:
-        """Reads a number of single or double precision."""
-        return reader.real()
-
-    def write(self, writer: Writer, value: float) -> None:
-        """Writes a number of single precision."""
-        writer.real(value)
-
-    def from_config(self, config: ConfigLine, key: str) -> float:
-        """Returns a number."""
-        return config.real(key)
 
 
 class Double(Real):
@@ -179,25 +161,13 @@ class Double(Real):
 
 
 class Boolean(Kind):
-    """True or false."""
+    """True or false, T or F in files."""
 
-    expected = "True or False"
+    expected, method = "True or False", "boolean"
 
     def accepts(self, value: Any) -> bool:
         """Tells whether the value is a bool."""
         return type(value) is bool
-
-    def read(self, reader: Reader) -> bool:
-        """Reads T or F."""
-        return reader.boolean()
-
-    def write(self, writer: Writer, value: bool) -> None:
-        """Writes T or F."""
-        writer.boolean(value)
-
-    def from_config(self, config: ConfigLine, key: str) -> bool:
-        """Returns true or false."""
-        return config.boolean(key)
 
 
 class Flag(Boolean):
@@ -214,7 +184,7 @@ class Flag(Boolean):
 class Integers(Kind):
     """A tuple of 32-bit integers."""
 
-    expected = "a tuple of 32-bit integers"
+    expected, method = "a tuple of 32-bit integers", "integers"
 
     def convert(self, value: Any) -> Any:
         """Returns a sequence as a tuple."""
@@ -224,23 +194,11 @@ class Integers(Kind):
         """Tells whether the value is a tuple of integers in range."""
         return type(value) is tuple and all(map(is_int32, value))
 
-    def read(self, reader: Reader) -> tuple[int, ...]:
-        """Reads a vector of integers."""
-        return tuple(reader.integers())
-
-    def write(self, writer: Writer, value: tuple[int, ...]) -> None:
-        """Writes a vector of integers."""
-        writer.integers(value)
-
-    def from_config(self, config: ConfigLine, key: str) -> tuple[int, ...]:
-        """Returns a list of integers."""
-        return config.integers(key)
-
 
 class IntegerPairs(Kind):
     """A tuple of pairs of 32-bit integers."""
 
-    expected = "a tuple of pairs of 32-bit integers"
+    expected, method = "a tuple of pairs of 32-bit integers", "integer_pairs"
 
     def convert(self, value: Any) -> Any:
         """Returns a sequence of pairs as a tuple of tuples."""
@@ -254,83 +212,30 @@ class IntegerPairs(Kind):
             len(pair) == 2 and Integers().accepts(pair) for pair in value
         )
 
-    def read(self, reader: Reader) -> tuple[tuple[int, int], ...]:
-        """Reads a vector of pairs."""
-        return tuple(reader.integer_pairs())
 
-    def write(self, writer: Writer, value: tuple[tuple[int, int], ...]) -> None:
-        """Writes a vector of pairs."""
-        writer.integer_pairs(value)
+class Array(Kind):
+    """A read-only vector or matrix (rows, columns); files may have it in the other precision."""
 
-
-class Vector(Kind):
-    """A read-only float32 vector."""
-
-    expected = "a float32 vector"
     comparison = ArrayKey
-    ndim = 1
+
+    def __init__(self, method: str, dtype: type[np.generic] = np.float32) -> None:
+        """Makes the kind of "vector", "matrix", "double_vector" or "double_matrix"."""
+        self.method, self.dtype = method, dtype
+        name = method.rpartition("_")[2]
+        self.ndim = 1 if name == "vector" else 2
+        self.expected = f"a {np.dtype(dtype).name} {name}"
 
     def convert(self, value: Any) -> Any:
-        """Returns the values as a read-only float32 array."""
-        return read_only_float32(value)
+        """Returns the values as a read-only array."""
+        return read_only(value, self.dtype)
 
     def check(self, value: Any, where: str) -> None:
         """Raises NetworkError if the array has another number of axes, or sizes no file holds."""
         if value.ndim != self.ndim or not all(map(is_int32, value.shape)):
             raise NetworkError(f"{where} must be {self.expected}, got the shape {value.shape}")
 
-    def read(self, reader: Reader) -> NDArray[np.float32]:
-        """Reads a vector of single or double precision."""
-        return reader.vector()
 
-    def write(self, writer: Writer, value: NDArray[np.float32]) -> None:
-        """Writes a vector of single precision."""
-        writer.vector(value)
-
-
-class Matrix(Vector):
-    """A read-only float32 matrix (rows, columns)."""
-
-    expected = "a float32 matrix"
-    ndim = 2
-
-    def read(self, reader: Reader) -> NDArray[np.float32]:
-        """Reads a matrix of single or double precision, or a compressed one."""
-        return reader.matrix()
-
-    def write(self, writer: Writer, value: NDArray[np.float32]) -> None:
-        """Writes a matrix of single precision."""
-        writer.matrix(value)
-
-
-class DoubleVector(Vector):
-    """A read-only float64 vector."""
-
-    expected = "a float64 vector"
-
-    def convert(self, value: Any) -> Any:
-        """Returns the values as a read-only float64 array."""
-        return read_only(value, np.float64)
-
-    def read(self, reader: Reader) -> Any:
-        """Reads a vector of single or double precision."""
-        return reader.double_vector()
-
-    def write(self, writer: Writer, value: Any) -> None:
-        """Writes a vector of double precision."""
-        writer.double_vector(value)
-
-
-class DoubleMatrix(DoubleVector):
-    """A read-only float64 matrix (rows, columns)."""
-
-    expected = "a float64 matrix"
-    ndim = 2
-
-    def read(self, reader: Reader) -> Any:
-        """Reads a matrix of single or double precision, or a compressed one."""
-        return reader.double_matrix()
-
-    def write(self, writer: Writer, value: Any) -> None:
-        """Writes a matrix of double precision."""
-        writer.double_matrix(value)
+VECTOR, MATRIX = Array("vector"), Array("matrix")
+DOUBLE_VECTOR = Array("double_vector", np.float64)
+DOUBLE_MATRIX = Array("double_matrix", np.float64)
+"""The kinds of arrays: float32, and float64."""
