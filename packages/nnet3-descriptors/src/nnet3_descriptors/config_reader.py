@@ -11,7 +11,7 @@ Nodes may refer to nodes and components that are defined further down. `#` begin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 import attrs
@@ -104,12 +104,9 @@ def extend_network(
             components[name] = _parse_component(line, rng)
         parameters_left = max(parameters_left - components[name].num_parameters, 0)
     kept = tuple(_nodes_without(nodes, node_lines))
-    names = _Names(
-        components=frozenset(components),
-        nodes={node.name: type(node) for node in kept}
-        | {name: _NODE_CLASSES[line.first_word] for name, line in node_lines.items()},
-    )
-    parsed = [node for line in node_lines.values() for node in _parse_node(line, names)]
+    known: _Classes = {node.name: type(node) for node in kept}
+    known |= {name: _NODE_CLASSES[line.first_word] for name, line in node_lines.items()}
+    parsed = [node for line in node_lines.values() for node in _parse_node(line, components, known)]
     try:
         return Nnet(
             component_names=tuple(components),
@@ -203,42 +200,38 @@ def _parse_component(line: ConfigLine, rng: np.random.Generator) -> Component:
         raise line.error("the parameters of the component do not fit in memory") from error
 
 
-@attrs.frozen(kw_only=True)
-class _Names:
-    """The names that lines may refer to: components, and nodes with their classes."""
-
-    components: frozenset[str]
-    nodes: Mapping[str, type[Node]]
+_Classes = dict[str, type[Node]]
+"""The nodes that lines may refer to, with their classes."""
 
 
-def _parse_node(line: ConfigLine, names: _Names) -> tuple[Node, ...]:
+def _parse_node(line: ConfigLine, components: Collection[str], known: _Classes) -> tuple[Node, ...]:
     name = line.text("name")
     nodes: tuple[Node, ...]
     match line.first_word:
         case "input-node":
             nodes = (InputNode(name=name, dim=line.integer("dim", minimum=1)),)
         case "dim-range-node":
-            nodes = (_parse_dim_range_node(line, name, names),)
+            nodes = (_parse_dim_range_node(line, name, known),)
         case "component-node":
             component = line.text("component")
-            if component not in names.components:
+            if component not in components:
                 message = f"there is no component '{component}'"
-                raise line.error(message + hint(component, names.components), "component")
-            descriptor = _parse_input(line, names)
+                raise line.error(message + hint(component, components), "component")
+            descriptor = _parse_input(line, known)
             nodes = (
                 ComponentInputNode(name=name + INPUT_SUFFIX, descriptor=descriptor),
                 ComponentNode(name=name, component=component),
             )
         case _:
-            nodes = (_parse_output_node(line, name, names),)
+            nodes = (_parse_output_node(line, name, known),)
     line.finish(line.first_word)
     return nodes
 
 
-def _parse_dim_range_node(line: ConfigLine, name: str, names: _Names) -> DimRangeNode:
+def _parse_dim_range_node(line: ConfigLine, name: str, known: _Classes) -> DimRangeNode:
     source = line.text("input-node")
-    if source not in names.nodes:
-        message = f"there is no node '{source}'" + hint(source, names.nodes)
+    if source not in known:
+        message = f"there is no node '{source}'" + hint(source, known)
         raise line.error(message, "input-node")
     return DimRangeNode(
         name=name,
@@ -248,8 +241,8 @@ def _parse_dim_range_node(line: ConfigLine, name: str, names: _Names) -> DimRang
     )
 
 
-def _parse_output_node(line: ConfigLine, name: str, names: _Names) -> OutputNode:
-    descriptor = _parse_input(line, names)
+def _parse_output_node(line: ConfigLine, name: str, known: _Classes) -> OutputNode:
+    descriptor = _parse_input(line, known)
     objective = line.text("objective", "linear")
     try:
         return OutputNode(name=name, descriptor=descriptor, objective=objective)
@@ -257,15 +250,15 @@ def _parse_output_node(line: ConfigLine, name: str, names: _Names) -> OutputNode
         raise line.error(str(error), "objective") from error
 
 
-def _parse_input(line: ConfigLine, names: _Names) -> descriptors.Descriptor:
+def _parse_input(line: ConfigLine, known: _Classes) -> descriptors.Descriptor:
     """Parses the descriptor of a line and checks the nodes that it refers to."""
     line.text("input")
     expression = parse_expression(line.source, line.values["input"].span)
     for reference in expression.node_references():
         name = str(reference.values[0])
-        node_class = names.nodes.get(name)
+        node_class = known.get(name)
         if node_class is None:
-            message = f"there is no node '{name}'" + hint(name, names.nodes)
+            message = f"there is no node '{name}'" + hint(name, known)
             raise errors.ConfigError(message, line.source, reference.span)
         if issubclass(node_class, ComponentInputNode | OutputNode):
             message = f"'{name}' must be an input, component or dim-range node"

@@ -122,12 +122,8 @@ _Value = _Frames | Tensor
 """Rows by frame; or one row, (1, columns) led by sequences, that serves all frames."""
 
 
-@attrs.frozen
-class _Term:
-    """A term of a sum; zeros where an optional one is missing."""
-
-    value: _Value
-    is_optional: bool = False
+_Term = tuple[_Value, bool]
+"""A term of a sum, and whether it is optional: zeros where it is missing."""
 
 
 class _Utterance:
@@ -311,12 +307,12 @@ class _Utterance:
     def _joined(self, name: str, descriptor: descriptors.Descriptor, time: int | None) -> _Value:
         """Returns the input of a node: at a time, or at all times."""
         parts = [list(self._terms(name, part, time)) for part in descriptor.parts]
-        required = [t for part in parts for t in part if not t.is_optional]
-        frames = [term.value for term in required if isinstance(term.value, _Frames)]
+        required = [value for part in parts for value, is_optional in part if not is_optional]
+        frames = [value for value in required if isinstance(value, _Frames)]
         if not frames:
-            if any(isinstance(term.value, _Frames) for part in parts for term in part):
+            if any(isinstance(value, _Frames) for part in parts for value, _ in part):
                 raise _FormError(f"'{name}' has values at any time, also where there are no frames")
-            rows = [[t.value for t in part if isinstance(t.value, Tensor)] for part in parts]
+            rows = [[value for value, _ in part if isinstance(value, Tensor)] for part in parts]
             return concat([_sum(each) for each in rows], axis=-1)
         first = max(each.first for each in frames)
         return self._append(parts, first, max(each.behind for each in frames))
@@ -326,13 +322,13 @@ class _Utterance:
         of_parts: list[Tensor] = []
         for part in parts:
             values = [
-                self._moved_axis("Unsqueeze", term.value)
-                if isinstance(term.value, Tensor)
-                else self._cut(term.value, first, behind)
-                for term in part
+                self._moved_axis("Unsqueeze", value)
+                if isinstance(value, Tensor)
+                else self._cut(value, first, behind)
+                for value, _ in part
             ]
             of_parts.append(_sum(values))
-        is_framed = [any(isinstance(term.value, _Frames) for term in part) for part in parts]
+        is_framed = [any(isinstance(value, _Frames) for value, _ in part) for part in parts]
         if not all(is_framed):
             with self._graph.led_by(of_parts[is_framed.index(True)].name):
                 of_parts = [
@@ -352,10 +348,10 @@ class _Utterance:
             time: The time; None for all times.
         """
         if isinstance(part, descriptors.ForwardingDescriptor):
-            yield _Term(self._read(name, part, time))
+            yield self._read(name, part, time), False
         elif isinstance(part, descriptors.Const):
             value = constant(self._graph, part.value)
-            yield _Term(repeated(value, (1, part.num_columns)))
+            yield repeated(value, (1, part.num_columns)), False
         elif isinstance(part, descriptors.IfDefined):
             yield from self._optional(name, part, time)
         elif isinstance(part, descriptors.Failover):
@@ -372,7 +368,7 @@ class _Utterance:
                 f"'{name}' reads {part} at t = {time}, which short utterances may lack"
             )
         value = self._joined(name, descriptors.Descriptor((part.source,)), None)
-        yield _Term(value, is_optional=isinstance(value, _Frames))
+        yield value, isinstance(value, _Frames)
 
     def _read(self, name: str, leaf: descriptors.ForwardingDescriptor, time: int | None) -> _Value:
         """Returns what a leaf reads: at a time, or at all times."""
@@ -491,7 +487,20 @@ class _Utterance:
         region: Region,
         indexes: Any,
     ) -> Tensor:
-        call = components.Call(
+        call = self._call(node, component, matrices, region, indexes)
+        with self._graph.named(call.name):
+            return attrs.evolve(matrices.tensor(components.translate(call)), image=None)
+
+    def _call(
+        self,
+        node: ComponentNode,
+        component: Component,
+        matrices: Matrices,
+        region: Region,
+        indexes: Any,
+    ) -> components.Call:
+        """A call of a component that makes one row."""
+        return components.Call(
             component=component,
             name=node.component,
             graph=self._graph,
@@ -500,8 +509,6 @@ class _Utterance:
             rows_out=1,
             indexes=indexes,
         )
-        with self._graph.named(call.name):
-            return attrs.evolve(matrices.tensor(components.translate(call)), image=None)
 
     # ---- statistics over all frames ----
 
@@ -547,15 +554,8 @@ class _Utterance:
         rows = self._slice(given.tensor, begin, end, frames.step)
         with self._graph.led_by(rows.name), self._graph.named(node.component):
             matrices = Matrices(self._graph)
-            call = components.Call(
-                component=component,
-                name=node.component,
-                graph=self._graph,
-                matrices=matrices,
-                region=matrices.region_of(rows),
-                rows_out=1,
-                indexes=_one_range(component),
-            )
+            region = matrices.region_of(rows)
+            call = self._call(node, component, matrices, region, _one_range(component))
             strips = components.translate(call).merged().strips
             parts = [matrices.tensor(Region((strip,))) for strip in strips]
             axes = self._graph.integers([_FRAME_AXIS])

@@ -49,22 +49,24 @@ def check_components(subject: Subject) -> None:
     6. Statistics are stored for components that keep them.
     7. A Backprop has an effect: an input derivative or a model update.
     """
-    for kind in (_Propagate, _StoreStats, _Backprop):
-        at = subject.positions(*kind.types)
+    for check, *types in (
+        (_check_propagates, commands.Propagate),
+        (_check_stored_statistics, commands.StoreStats),
+        (_check_backprops, commands.Backprop, commands.BackpropNoModelUpdate),
+    ):
+        at = subject.positions(*types)
         if len(at):
-            kind(subject, at).check()
+            check(_Calls(subject, at, types[0]))
 
 
 class _Calls:
     """Commands of one kind, with their operands."""
 
-    types: tuple[type[commands.Command], ...]
-
-    def __init__(self, subject: Subject, at: Ids) -> None:
+    def __init__(self, subject: Subject, at: Ids, kind: type[commands.Command]) -> None:
         self.subject = subject
         self.at = at
         self._operands = np.ascontiguousarray(subject.table.take(at, axis=0).T, dtype=np.int64)
-        self._columns = commands.columns(self.types[0])
+        self._columns = commands.columns(kind)
         self.component = self.operand("component")
         known = self.component < len(subject.nnet.components)
         subject.require(
@@ -83,10 +85,6 @@ class _Calls:
     def operand(self, name: str) -> Ids:
         operand: Ids = self._operands[self._columns[name]]
         return operand
-
-    def check(self) -> None:
-        """Checks these commands."""
-        raise NotImplementedError
 
     def has(self, wanted: Property) -> Bools:
         has: Bools = (self.properties & int(wanted)) != 0
@@ -189,74 +187,65 @@ class _Calls:
         )
 
 
-class _Propagate(_Calls):
-    types = (commands.Propagate,)
-
-    def check(self) -> None:
-        simple = self.has(Property.SIMPLE)
-        self.no_precomputed_if_simple()
-        input_ = self.side("input", self.input_dim, "input")
-        output = self.side("output", self.output_dim, "output")
-        self.require((input_ != 0) | ~simple, "no input is given to the simple")
-        self.require((input_ != 0) | ~self.has_precomputed, "no input is given to the non-simple")
-        self.same_rows("output", "input", simple, ": the component is simple")
-        self.apart("input", "output", Property.PROPAGATE_IN_PLACE)
-        self.contiguous("input", Property.INPUT_CONTIGUOUS)
-        self.contiguous("output", Property.OUTPUT_CONTIGUOUS)
-        rows = self.subject.rows
-        self.precomputed_fit(rows(input_), rows(output), backward=False)
+def _check_propagates(calls: _Calls) -> None:
+    simple = calls.has(Property.SIMPLE)
+    calls.no_precomputed_if_simple()
+    input_ = calls.side("input", calls.input_dim, "input")
+    output = calls.side("output", calls.output_dim, "output")
+    calls.require((input_ != 0) | ~simple, "no input is given to the simple")
+    calls.require((input_ != 0) | ~calls.has_precomputed, "no input is given to the non-simple")
+    calls.same_rows("output", "input", simple, ": the component is simple")
+    calls.apart("input", "output", Property.PROPAGATE_IN_PLACE)
+    calls.contiguous("input", Property.INPUT_CONTIGUOUS)
+    calls.contiguous("output", Property.OUTPUT_CONTIGUOUS)
+    rows = calls.subject.rows
+    calls.precomputed_fit(rows(input_), rows(output), backward=False)
 
 
-class _StoreStats(_Calls):
-    types = (commands.StoreStats,)
-
-    def check(self) -> None:
-        self.require(self.has(Property.STORES_STATS), "statistics are stored that are not kept by")
-        self.side("input", self.input_dim, "input")
-        self.side("output", self.output_dim, "output")
-        self.same_rows("output", "input", self.has(Property.SIMPLE), ": the component is simple")
+def _check_stored_statistics(calls: _Calls) -> None:
+    calls.require(calls.has(Property.STORES_STATS), "statistics are stored that are not kept by")
+    calls.side("input", calls.input_dim, "input")
+    calls.side("output", calls.output_dim, "output")
+    calls.same_rows("output", "input", calls.has(Property.SIMPLE), ": the component is simple")
 
 
-class _Backprop(_Calls):
-    types = (commands.Backprop, commands.BackpropNoModelUpdate)
-
-    def check(self) -> None:
-        simple = self.has(Property.SIMPLE)
-        everywhere = np.ones(len(self.at), dtype=np.bool_)
-        self.no_precomputed_if_simple()
-        input_value = self.side("input_value", self.input_dim, "input")
-        output_value = self.side("output_value", self.output_dim, "output")
-        output_deriv = self.side("output_deriv", self.output_dim, "output")
-        input_deriv = self.side("input_deriv", self.input_dim, "input")
-        self.require(
-            (input_value != 0)
-            | ~self.has(Property.BACKPROP_NEEDS_INPUT)
-            | ~(simple | self.has_precomputed),
-            "input_value is not given, but needed by",
-        )
-        self.require(
-            (output_value != 0) | ~self.has(Property.BACKPROP_NEEDS_OUTPUT),
-            "output_value is not given, but needed by",
-        )
-        updates = self.subject.opcodes[self.at] == commands.Backprop.OPCODE
-        effective = (input_deriv != 0) | (self.has(Property.UPDATABLE) & updates)
-        self.require(effective, "neither an input derivative nor a model update is wanted of")
-        self.same_rows("input_value", "input_deriv", everywhere, "")
-        self.same_rows("output_value", "output_deriv", everywhere, "")
-        self.same_rows("output_deriv", "input_deriv", simple, ": the component is simple")
-        self.same_rows("output_deriv", "input_value", simple, ": the component is simple")
-        self.apart("output_deriv", "input_deriv", Property.BACKPROP_IN_PLACE)
-        self.apart("input_value", "input_deriv", None)
-        self.apart("output_value", "input_deriv", None)
-        self.apart("input_value", "output_deriv", None)
-        self.apart("output_value", "output_deriv", None)
-        for operand in ("input_value", "input_deriv"):
-            self.contiguous(operand, Property.INPUT_CONTIGUOUS)
-        for operand in ("output_value", "output_deriv"):
-            self.contiguous(operand, Property.OUTPUT_CONTIGUOUS)
-        rows = self.subject.rows
-        rows_in = np.maximum(rows(input_value), rows(input_deriv))
-        self.precomputed_fit(rows_in, rows(output_deriv), backward=True)
+def _check_backprops(calls: _Calls) -> None:
+    simple = calls.has(Property.SIMPLE)
+    everywhere = np.ones(len(calls.at), dtype=np.bool_)
+    calls.no_precomputed_if_simple()
+    input_value = calls.side("input_value", calls.input_dim, "input")
+    output_value = calls.side("output_value", calls.output_dim, "output")
+    output_deriv = calls.side("output_deriv", calls.output_dim, "output")
+    input_deriv = calls.side("input_deriv", calls.input_dim, "input")
+    calls.require(
+        (input_value != 0)
+        | ~calls.has(Property.BACKPROP_NEEDS_INPUT)
+        | ~(simple | calls.has_precomputed),
+        "input_value is not given, but needed by",
+    )
+    calls.require(
+        (output_value != 0) | ~calls.has(Property.BACKPROP_NEEDS_OUTPUT),
+        "output_value is not given, but needed by",
+    )
+    updates = calls.subject.opcodes[calls.at] == commands.Backprop.OPCODE
+    effective = (input_deriv != 0) | (calls.has(Property.UPDATABLE) & updates)
+    calls.require(effective, "neither an input derivative nor a model update is wanted of")
+    calls.same_rows("input_value", "input_deriv", everywhere, "")
+    calls.same_rows("output_value", "output_deriv", everywhere, "")
+    calls.same_rows("output_deriv", "input_deriv", simple, ": the component is simple")
+    calls.same_rows("output_deriv", "input_value", simple, ": the component is simple")
+    calls.apart("output_deriv", "input_deriv", Property.BACKPROP_IN_PLACE)
+    calls.apart("input_value", "input_deriv", None)
+    calls.apart("output_value", "input_deriv", None)
+    calls.apart("input_value", "output_deriv", None)
+    calls.apart("output_value", "output_deriv", None)
+    for operand in ("input_value", "input_deriv"):
+        calls.contiguous(operand, Property.INPUT_CONTIGUOUS)
+    for operand in ("output_value", "output_deriv"):
+        calls.contiguous(operand, Property.OUTPUT_CONTIGUOUS)
+    rows = calls.subject.rows
+    rows_in = np.maximum(rows(input_value), rows(input_deriv))
+    calls.precomputed_fit(rows_in, rows(output_deriv), backward=True)
 
 
 def _name_of(indexes_type: IndexesType) -> str:

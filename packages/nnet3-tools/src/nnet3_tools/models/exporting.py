@@ -63,20 +63,12 @@ def _properties(model: Any) -> dict[str, str]:
 def _quantized(models: tuple[Any, ...], features: str | None) -> list[Any]:
     """Returns models in 8 bits, and prints what that changes."""
     import nnet3_runtime_onnx
-    import numpy as np
 
     quantized = [nnet3_runtime_onnx.quantized(model) for model in models]
     about = {key: int(text) for key, text in _properties(models[0]).items() if text.isdigit()}
-    dim, ivector_dim = about["nnet3.input_dim"], about["nnet3.ivector_dim"]
-    utterances = _random(dim) if features is None else _read(features)
-    rng = np.random.default_rng(1)
-    ivector = rng.standard_normal(ivector_dim, np.float32) if ivector_dim else None
-    error = nnet3_runtime_onnx.quantization_error(
-        models, quantized, ((rows, ivector) for rows in utterances)
-    )
+    inputs, given = _inputs(about["nnet3.input_dim"], about["nnet3.ivector_dim"], features)
+    error = nnet3_runtime_onnx.quantization_error(models, quantized, inputs)
     sizes = [sum(model.ByteSize() for model in each) for each in (models, quantized)]
-    given = "random features" if features is None else features
-    given += ", a random i-vector" if ivector_dim else ""
     cli.log(f"8 bits: {sizes[1]:,} of {sizes[0]:,} bytes. For {given}: {error}")
     return quantized
 
@@ -86,7 +78,6 @@ def _log_rounding(
 ) -> None:
     """Prints what weights in 8 bits change in the outputs of a C program."""
     import nnet3_runtime_c
-    import numpy as np
 
     if nnet3_runtime_c.compiler() is None:
         cli.log("8 bits: there is no C compiler here (CC, cc) to measure what they change")
@@ -95,19 +86,26 @@ def _log_rounding(
     source, rounded = (nnet3.export_c(model, int8=each, **options) for each in (False, True))
     assert source.weights is not None
     assert rounded.weights is not None
-    dim, ivector_dim = model.input_dim, model.ivector_dim
-    utterances = _random(dim) if features is None else _read(features)
-    rng = np.random.default_rng(1)
-    ivector = rng.standard_normal(ivector_dim, np.float32) if ivector_dim else None
-    error = nnet3_runtime_c.rounding_error(
-        source, rounded, ((rows, ivector) for rows in utterances)
-    )
-    given = "random features" if features is None else features
-    given += ", a random i-vector" if ivector_dim else ""
+    inputs, given = _inputs(model.input_dim, model.ivector_dim, features)
+    error = nnet3_runtime_c.rounding_error(source, rounded, inputs)
     cli.log(
         f"8 bits: {len(rounded.weights):,} of {len(source.weights):,} bytes of weights. "
         f"For {given}: {error}"
     )
+
+
+def _inputs(
+    dim: int, ivector_dim: int, features: str | None
+) -> tuple[Iterator[tuple[np.ndarray, np.ndarray | None]], str]:
+    """Returns features and i-vectors to measure a change of outputs on, and words for them."""
+    import numpy as np
+
+    rng = np.random.default_rng(1)
+    ivector = rng.standard_normal(ivector_dim, np.float32) if ivector_dim else None
+    utterances = _random(dim) if features is None else _read(features)
+    given = "random features" if features is None else features
+    given += ", a random i-vector" if ivector_dim else ""
+    return ((rows, ivector) for rows in utterances), given
 
 
 def _random(dim: int) -> Iterator[np.ndarray]:

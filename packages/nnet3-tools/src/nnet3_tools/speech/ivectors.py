@@ -34,16 +34,6 @@ _HELPS = {
 }
 
 
-@attrs.define
-class _Sums:
-    """Sums over utterances, each weighted by its number of frames."""
-
-    frames: int = 0
-    objective_change: float = 0.0
-    length: float = 0.0
-    length_at_end: float = 0.0
-
-
 @cli.tool(
     "ivector-extract-online2",
     "SPK2UTT-RSPECIFIER FEATURES-RSPECIFIER IVECTORS-WSPECIFIER",
@@ -124,7 +114,10 @@ class _Extraction:
     tolerance: int
     repeat: bool
     tally: Tally = attrs.field(factory=Tally)
-    _sums: _Sums = attrs.field(factory=_Sums)
+    _frames: int = 0
+    _objective_change: float = 0.0
+    _length: float = 0.0
+    _length_at_end: float = 0.0
     _has_warned: bool = False
 
     def write_speaker(self, output: nnet3_tables.MatrixWriter, utterances: list[str]) -> None:
@@ -187,24 +180,25 @@ class _Extraction:
             ivectors = ivectors.repeat(self.extractor.period, axis=0)[:count]
             stream.take_rest()  # as Kaldi's tool does then, and only then
         lengths = np.linalg.norm(ivectors.astype(np.float64), axis=1)
-        self._sums.frames += count
-        self._sums.objective_change += count * stream.objective_change
-        self._sums.length += count * float(lengths.mean())
-        self._sums.length_at_end += count * float(lengths[-1])
+        self._frames += count
+        self._objective_change += count * stream.objective_change
+        self._length += count * float(lengths.mean())
+        self._length_at_end += count * float(lengths[-1])
         return ivectors, stream.state
 
     def log_results(self) -> None:
         """Says how many utterances there were, and how their i-vectors are."""
         cli.log(f"Estimated iVectors for {self.tally.done} files, {self.tally.failed} with errors.")
-        sums = self._sums
-        if not sums.frames:
+        if not self._frames:
             return
+        sums = self._objective_change, self._length, self._length_at_end
+        change, length, length_at_end = (each / self._frames for each in sums)
         cli.log(
-            f"Average objective-function improvement was {sums.objective_change / sums.frames:.6g} "
-            f"per frame, over {sums.frames:g} frames (weighted)."
+            f"Average objective-function improvement was {change:.6g} per frame, over "
+            f"{self._frames:g} frames (weighted)."
         )
         cli.log(
-            f"Average iVector length was {sums.length / sums.frames:.6g} and at utterance-end was "
-            f"{sums.length_at_end / sums.frames:.6g}, over {sums.frames:g} frames (weighted);  "
+            f"Average iVector length was {length:.6g} and at utterance-end was "
+            f"{length_at_end:.6g}, over {self._frames:g} frames (weighted);  "
             f"expected length is {self.extractor.ivector_dim**0.5:.6g}"
         )
