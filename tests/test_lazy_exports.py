@@ -18,7 +18,7 @@ LAZY = sorted(
     file
     for file in ROOT.glob("packages/*/src/**/__init__.py")
     if "\n    __getattr__, __dir__ = on_first_use(__name__)\n" in file.read_text()
-    and file.parent.name not in ("lazy_exports", "components")  # components list __all__
+    and file.parent.name != "lazy_exports"
 )
 """The packages that import their public names on first use, and list them as imports alone."""
 

@@ -11,7 +11,13 @@ from nnet3_descriptors import NetworkError, component_class
 from nnet3_descriptors.components import Component, PrecomputedIndexes
 from nnet3_descriptors.lazy_exports import modules_of_exports
 
-MODULES = modules_of_exports("nnet3_descriptors.components")
+MODULES = {
+    name: module
+    for name, module in modules_of_exports("nnet3_descriptors.components").items()
+    if ".declaration." not in module
+}
+"""The module of each component type, and of the other classes beside them."""
+
 COMPONENTS = Path(nnet3_descriptors.components.__file__).parent
 
 
@@ -39,7 +45,7 @@ def test_a_type_loads_its_module_alone() -> None:
 
 
 def name_of(path: Path) -> str:
-    """The name of a module below the package of components, such as "rowwise.affine"."""
+    """The name of a module below the package of components, such as "index_rules.windows"."""
     return ".".join(path.relative_to(COMPONENTS).with_suffix("").parts)
 
 

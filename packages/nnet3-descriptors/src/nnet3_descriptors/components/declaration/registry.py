@@ -19,7 +19,11 @@ _PACKAGE: Final = "nnet3_descriptors.components"
 _MODULE_OF: Final = lazy_exports.modules_of_exports(_PACKAGE)
 """The module of each component type, and of other public classes beside them."""
 
-_TYPES: Final = frozenset(name for name in _MODULE_OF if name.endswith("Component"))
+_TYPES: Final = frozenset(
+    name
+    for name, module in _MODULE_OF.items()
+    if name.endswith("Component") and not module.startswith(f"{_PACKAGE}.declaration.")
+)
 _classes: Final[dict[str, type[Component]]] = {}
 
 ENTRY_POINTS: Final = _PACKAGE
