@@ -3,4 +3,6 @@
 import sys
 from pathlib import Path
 
-sys.path += map(str, sorted(Path(__file__).parents[1].glob("packages/*/tests")))
+PACKAGES = Path(__file__).parents[1] / "packages"
+
+sys.path += map(str, [PACKAGES, *sorted(PACKAGES.glob("*/tests"))])

@@ -106,13 +106,21 @@ def test_sources_are_those_of_dependencies(source: Path) -> None:
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.parent.name)
 def test_tests_of_a_package_stand_alone(source: Path) -> None:
-    """They import helpers that lie beside them, and none of other tests: sdists lack those."""
+    """They import helpers that their sdist has, and none of other tests."""
     own = source.parent / "tests"
     helpers = {
         folder: {path.stem for path in folder.iterdir() if path.suffix in ("", ".py")}
         for folder in (ROOT / "tests", *ROOT.glob("packages/*/tests"))
     }
-    foreign = set().union(*helpers.values()) - helpers[own]
+    shared = {path.stem for path in ROOT.glob("packages/*.py")}
+    described = tomllib.loads((source.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    added = described["tool"]["hatch"]["build"]["targets"].get("sdist", {}).get("force-include", {})
+    there = helpers[own] | {Path(name).stem for name in added.values()}
+    foreign = shared.union(*helpers.values()) - there
+
+    assert "conftest" in there
+    assert ("test_errors" in there) == (own / "errors.txt").exists()
+    assert all(name == f"tests/{Path(file).name}" for file, name in added.items())
 
     imported = {}
     for file in own.rglob("*.py"):

@@ -232,7 +232,9 @@ def test_code_that_runs_elsewhere(name: str) -> None:
     assert f'"{name}"' in (ROOT / "tests" / ELSEWHERE[name]).read_text()
 
 
-@pytest.mark.parametrize("package", sorted(path.name for path in ROOT.glob("packages/*")))
+@pytest.mark.parametrize(
+    "package", sorted(path.parts[-2] for path in ROOT.glob("packages/*/pyproject.toml"))
+)
 def test_readmes_are_run(package: str) -> None:
     """A package whose README has code has a test that runs it, or has no code."""
     readme = ROOT / "packages" / package / "README.md"

@@ -28,72 +28,31 @@ from nnet3_descriptors.components import (
     TdnnComponent,
 )
 from nnet3_descriptors.descriptors import (
-    Const,
     Descriptor,
     Failover,
     ForwardingDescriptor,
     IfDefined,
     Node,
     Offset,
-    ReplaceIndex,
-    Round,
-    Scale,
-    Sum,
     SumDescriptor,
-    Switch,
 )
 from nnet3_graph import (
-    ComputationGraph,
     NotComputableError,
     UnboundedComputationError,
     build_computation_graph,
 )
+from random_descriptors import leaves, sums
+from small_networks import has_circle
 
 DIM = 2
 WIDE = 5
 
 
 @st.composite
-def leaves(draw: st.DrawFn, names: list[str], depth: int = 0) -> ForwardingDescriptor:
-    """A forwarding descriptor over some nodes."""
-    kind = draw(st.sampled_from(["node", "node", "scale", "offset", "offset", "other"]))
-    name = draw(st.sampled_from(names))
-    if kind == "node" or depth > 1:
-        return Node(name)
-    if kind == "scale":
-        return Scale(draw(st.sampled_from([-1.0, 0.5, 2.0])), Node(name))
-    source = draw(leaves(names, depth + 1))
-    if kind == "offset":
-        x_offset = draw(st.sampled_from([0] * 9 + [-1]))
-        return Offset(source, draw(st.integers(-2, 2)), x_offset)
-    match draw(st.sampled_from(["round", "switch", "replace"])):
-        case "round":
-            return Round(source, draw(st.integers(2, 3)))
-        case "switch":
-            return Switch((source, draw(leaves(names, depth + 1))))
-        case _:
-            return ReplaceIndex(source, "t", draw(st.integers(0, 1)))
-
-
-@st.composite
-def sums(draw: st.DrawFn, earlier: list[str], later: list[str], depth: int = 0) -> SumDescriptor:
-    """A sum descriptor; it can read a later node at an earlier time."""
-    kinds = ["leaf"] * 4 + ["cycle"] * 4 * bool(later)
-    if depth < 2:
-        kinds += ["sum", "sum", "failover", "optional", "constant"]
-    kind = draw(st.sampled_from(kinds))
-    if kind == "leaf":
-        return draw(leaves(earlier))
-    if kind == "cycle":
-        past = Offset(Node(draw(st.sampled_from(later))), -draw(st.integers(1, 3)))
-        return draw(st.sampled_from([IfDefined(past), Failover(past, draw(leaves(earlier)))]))
-    if kind == "constant":
-        return Const(draw(st.sampled_from([1.5, -0.25])), DIM)
-    first = draw(sums(earlier, later, depth + 1))
-    if kind == "optional":
-        return IfDefined(first)
-    second = draw(sums(earlier, later, depth + 1))
-    return Sum(first, second) if kind == "sum" else Failover(first, second)
+def cycles(draw: st.DrawFn, earlier: list[str], later: list[str]) -> SumDescriptor:
+    """A term that reads a later node at an earlier time."""
+    past = Offset(Node(draw(st.sampled_from(later))), -draw(st.integers(1, 3)))
+    return draw(st.sampled_from([IfDefined(past), Failover(past, draw(leaves(earlier)))]))
 
 
 @st.composite
@@ -122,9 +81,9 @@ def networks(draw: st.DrawFn) -> Nnet:
             continue
         component_node = f"{layer}.wide" if is_wide[number] else layer
         out_dim = WIDE if is_wide[number] else DIM
-        parts = draw(
-            st.lists(sums(names + layers[:number], layers[number:]), min_size=1, max_size=3)
-        )
+        earlier = names + layers[:number]
+        terms = sums(earlier, DIM, cycles(earlier, layers[number:]))
+        parts = draw(st.lists(terms, min_size=1, max_size=3))
         nodes += [
             ComponentInputNode(name=f"{component_node}_input", descriptor=Descriptor(tuple(parts))),
             ComponentNode(name=component_node, component=layer),
@@ -136,7 +95,7 @@ def networks(draw: st.DrawFn) -> Nnet:
         components.append((layer, draw(_components(rng, DIM * len(parts), out_dim))))
     outputs = ["output", "output-2"][: draw(st.integers(1, 2))]
     for name in outputs:
-        descriptor = Descriptor((draw(sums(names + layers, [])),))
+        descriptor = Descriptor((draw(sums(names + layers, DIM)),))
         nodes.append(OutputNode(name=name, descriptor=descriptor))
     return Nnet(
         component_names=tuple(name for name, _ in components),
@@ -221,25 +180,6 @@ def requests(draw: st.DrawFn, nnet: Nnet, derivatives: bool) -> ComputationReque
         ],
         need_model_derivative=derivatives and draw(st.booleans()),
     )
-
-
-def has_circle(graph: ComputationGraph) -> bool:
-    """Whether some cindex depends on itself: removes cindexes that depend on none left.
-
-    Those of earlier segments depend on none of this one.
-    """
-    splits = graph.dependency_splits
-    is_own = graph.dependencies >= graph.first_cindex_id
-    dependencies = graph.dependencies[is_own] - graph.first_cindex_id
-    user = np.repeat(np.arange(len(splits) - 1), np.diff(splits))[is_own]
-    left = np.ones(len(splits) - 1, np.bool_)
-    while left.any():
-        blocked = np.zeros_like(left)
-        blocked[user[left[user] & left[dependencies]]] = True
-        if (blocked == left).all():
-            return True
-        left &= blocked
-    return False
 
 
 @st.composite

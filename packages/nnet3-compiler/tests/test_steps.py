@@ -9,7 +9,8 @@ from nnet3_compiler.steps.network import compute_epochs
 from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import ComponentNode, DimRangeNode, Nnet, parse_config
 from nnet3_graph import build_computation_graph
-from random_networks import examples, has_circle, networks, requests
+from random_networks import examples, networks, requests
+from small_networks import has_circle
 
 
 class TestEpochs:

@@ -13,21 +13,16 @@ from hypothesis import strategies as st
 from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import ComponentNode, Nnet, parse_config
 from nnet3_descriptors.descriptors import (
-    Const,
     Descriptor,
     Failover,
-    ForwardingDescriptor,
     IfDefined,
     Node,
     Offset,
-    ReplaceIndex,
     Round,
-    Sum,
     SumDescriptor,
-    Switch,
 )
+from random_descriptors import MAX_OFFSET, leaves, sums
 
-MAX_OFFSET = 2
 STEP = (30, 8)
 """More than any chain of offsets (t, x) of these networks without a cycle."""
 MARGIN = (60, 16)
@@ -35,56 +30,17 @@ MARGIN = (60, 16)
 
 
 @st.composite
-def leaves(draw: st.DrawFn, names: list[str], depth: int = 0) -> ForwardingDescriptor:
-    """A forwarding descriptor over some nodes."""
-    kind = draw(st.sampled_from(["node", "node", "offset", "offset", "other"]))
-    if kind == "node" or depth > 1:
-        return Node(draw(st.sampled_from(names)))
-    source = draw(leaves(names, depth + 1))
-    if kind == "offset":
-        x_offset = draw(st.sampled_from([0, 0, 0, 0, 0, 0, -1, 1]))
-        return Offset(source, draw(st.integers(-MAX_OFFSET, MAX_OFFSET)), x_offset)
-    match draw(st.sampled_from(["round", "switch", "replace t", "replace x"])):
-        case "round":
-            return Round(source, draw(st.integers(1, 3)))
-        case "switch":
-            others = draw(st.lists(leaves(names, depth + 1), min_size=1, max_size=2))
-            return Switch((source, *others))
-        case "replace t":
-            return ReplaceIndex(source, "t", draw(st.integers(-1, 2)))
-        case _:
-            return ReplaceIndex(source, "x", draw(st.sampled_from([0, 0, 1])))
-
-
-@st.composite
-def sums(draw: st.DrawFn, earlier: list[str], later: list[str], depth: int = 0) -> SumDescriptor:
-    """A sum descriptor over earlier and later nodes."""
-    kinds = ["leaf"] * 4 + ["cycle"] * 3 * bool(later)
-    if depth < 2:
-        kinds += ["sum", "failover", "optional", "constant"]
-    match draw(st.sampled_from(kinds)):
-        case "leaf":
-            return draw(leaves(earlier))
-        case "cycle":
-            t_offset = draw(st.sampled_from([-2, -1, -1, 1]))
-            again = Offset(draw(leaves(later, 1)), t_offset, 0)
-            match draw(st.sampled_from(["optional"] * 4 + ["failover", "failover", "required"])):
-                case "optional":
-                    return IfDefined(again)
-                case "failover":
-                    return Failover(again, draw(leaves(earlier)))
-                case _:
-                    return again
-        case "sum":
-            return Sum(draw(sums(earlier, later, depth + 1)), draw(sums(earlier, later, depth + 1)))
-        case "failover":
-            return Failover(
-                draw(sums(earlier, later, depth + 1)), draw(sums(earlier, later, depth + 1))
-            )
+def cycles(draw: st.DrawFn, earlier: list[str], later: list[str]) -> SumDescriptor:
+    """A term that reads a later node at another time; a few of them have to be there."""
+    t_offset = draw(st.sampled_from([-2, -1, -1, 1]))
+    again = Offset(draw(leaves(later, 1)), t_offset, 0)
+    match draw(st.sampled_from(["optional"] * 4 + ["failover", "failover", "required"])):
         case "optional":
-            return IfDefined(draw(sums(earlier, later, depth + 1)))
+            return IfDefined(again)
+        case "failover":
+            return Failover(again, draw(leaves(earlier)))
         case _:
-            return Const(1.0, 1)
+            return again
 
 
 @st.composite
@@ -167,10 +123,11 @@ def networks(draw: st.DrawFn, max_layers: int = 4) -> Nnet:
             lines.append(f"dim-range-node name={name} input-node={source} dim-offset=0 dim=1")
             ranges.add(name)
             continue
-        parts = draw(st.lists(sums(earlier, later), min_size=1, max_size=2))
+        terms = sums(earlier, 1, cycles(earlier, later))
+        parts = draw(st.lists(terms, min_size=1, max_size=2))
         lines += draw(component_lines(name, parts))
     for name in ["output", "output-2"][: draw(st.integers(1, 2))]:
-        lines.append(f"output-node name={name} input={draw(sums(inputs + layers, []))}")
+        lines.append(f"output-node name={name} input={draw(sums(inputs + layers, 1))}")
     config = "\n".join(lines)
     note(config)
     return parse_config(config, rng=np.random.default_rng(0))

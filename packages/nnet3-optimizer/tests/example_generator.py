@@ -15,11 +15,11 @@ from network_generator import write_network
 from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import ComponentNode, Nnet, parse_config
 from nnet3_graph import (
-    ComputationGraph,
     NotComputableError,
     UnboundedComputationError,
     build_computation_graph,
 )
+from small_networks import has_circle
 
 
 @attrs.frozen
@@ -127,25 +127,6 @@ def is_computable(nnet: Nnet, request: ComputationRequest) -> bool:
         return not has_circle(build_computation_graph(nnet, request))
     except (NotComputableError, UnboundedComputationError):
         return False
-
-
-def has_circle(graph: ComputationGraph) -> bool:
-    """Whether some cindex depends on itself: removes cindexes that depend on none left.
-
-    Those of earlier segments depend on none of this one.
-    """
-    splits = graph.dependency_splits
-    is_own = graph.dependencies >= graph.first_cindex_id
-    dependencies = graph.dependencies[is_own] - graph.first_cindex_id
-    user = np.repeat(np.arange(len(splits) - 1), np.diff(splits))[is_own]
-    left = np.ones(len(splits) - 1, np.bool_)
-    while left.any():
-        blocked = np.zeros_like(left)
-        blocked[user[left[user] & left[dependencies]]] = True
-        if (blocked == left).all():
-            return True
-        left &= blocked
-    return False
 
 
 def random_arrays(

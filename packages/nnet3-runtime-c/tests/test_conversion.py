@@ -17,6 +17,7 @@ from nnet3_computation import ComputationRequest, IoSpecification, NnetComputati
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_runtime_c import ConversionError, to_c
 from nnet3_runtime_c.constants import integer_panels, panels, real
+from small_networks import RECURRENT
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler here")
 
@@ -32,15 +33,6 @@ component-node name=softmax component=softmax input=relu
 output-node name=output input=softmax
 output-node name=output-side input=affine
 """  # noqa: E501
-
-RECURRENT = """
-input-node name=input dim=4
-component name=affine type=AffineComponent input-dim=7 output-dim=3
-component-node name=affine component=affine input=Append(input, IfDefined(Offset(tanh, -1)))
-component name=tanh type=TanhComponent dim=3
-component-node name=tanh component=tanh input=affine
-output-node name=output input=tanh
-"""
 
 
 def network(config: str) -> Nnet:

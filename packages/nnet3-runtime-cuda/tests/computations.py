@@ -21,13 +21,6 @@ component-node name=c component=c input={descriptor}
 output-node name=output input=c
 """
 
-WITH_IVECTOR = """
-input-node name=input dim=4
-input-node name=ivector dim=2
-component name=affine type=AffineComponent input-dim=6 output-dim=3
-component-node name=affine component=affine input=Append(input, ReplaceIndex(ivector, t, 0))
-output-node name=output input=affine
-"""
 """Config lines of a network with an i-vector for each sequence."""
 
 PROJECTED = """

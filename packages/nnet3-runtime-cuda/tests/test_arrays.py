@@ -13,19 +13,12 @@ from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet, parse_config, read_model, write_nnet
 from nnet3_descriptors.errors import ModelFileError
 from nnet3_runtime_cuda import NnetComputer, RunError
+from small_networks import WITH_IVECTOR
 
 CONFIG = """
 input-node name=input dim=4
 component name=affine type=AffineComponent input-dim=8 output-dim=3
 component-node name=affine component=affine input=Append(Offset(input, -2), input)
-output-node name=output input=affine
-"""
-
-WITH_IVECTOR = """
-input-node name=input dim=4
-input-node name=ivector dim=2
-component name=affine type=AffineComponent input-dim=6 output-dim=3
-component-node name=affine component=affine input=Append(input, ReplaceIndex(ivector, t, 0))
 output-node name=output input=affine
 """
 

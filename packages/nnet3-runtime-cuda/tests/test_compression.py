@@ -115,6 +115,19 @@ def test_bits_in_the_memory_of_the_matrix() -> None:
     np.testing.assert_array_equal(actual, array > 0)
 
 
+def test_bits_at_the_end_of_the_matrix() -> None:
+    """The planner may lay them over any rows of their matrix; the other rows still count."""
+    matrix = np.random.default_rng(0).standard_normal((2500, 64)).astype(np.float32)
+    expected = np.packbits(matrix > 0, axis=1, bitorder="little")
+    packed = matrix.reshape(-1).view(np.uint8)[-expected.size :].reshape(expected.shape)
+    tape = NumpyTape(dtype=np.float32)
+
+    tape.pack_signs(matrix, packed)
+    tape.run()
+
+    np.testing.assert_array_equal(packed, expected)
+
+
 @pytest.mark.parametrize("shape", [(1, 1), (5, 7), (3, 64), (700, 129), (2, 70000)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_bits_of_any_number_of_columns(shape: tuple[int, int], dtype: type[np.floating]) -> None:

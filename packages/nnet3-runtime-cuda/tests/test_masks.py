@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from computations import request, single
@@ -119,6 +121,22 @@ def test_stretches_of_time() -> None:
     assert set(np.unique(found)) == {0.0, 1.0}
     assert (found == found[..., :1]).all()
     assert 0.1 < 1.0 - found.mean() < 0.5
+
+
+def test_longest_stretch() -> None:
+    """Beside 10 frames of zeros at most, 15 are kept: 10 (1 - 0.4) / 0.4 in single precision."""
+    options = "zeroed-proportion=0.4 time-mask-max-frames=10"
+    nnet = single(f"type=SpecAugmentTimeMaskComponent dim=1 {options}", dim=1)
+    rows = request(range(4000), range(4000), sequences=1)
+    ones = np.ones((4000, 1))
+
+    found = NnetComputer(nnet, compile_computation(nnet, rows)).forward({"input": ones})["output"]
+
+    lengths = {
+        kind: {len(list(run)) for key, run in itertools.groupby(found[:, 0]) if key == kind}
+        for kind in (0.0, 1.0)
+    }
+    assert {kind: max(each) for kind, each in lengths.items()} == {0.0: 10, 1.0: 15}
 
 
 @pytest.mark.parametrize("dim", [1, 2, 3, 4])

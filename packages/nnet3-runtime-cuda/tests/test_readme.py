@@ -9,18 +9,10 @@ from typing import Any
 import numpy as np
 from computations import request
 from nnet3_descriptors import parse_config
+from small_networks import SPLICED
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-
-CONFIG = """
-input-node name=input dim=4
-component name=affine type=NaturalGradientAffineComponent input-dim=8 output-dim=3
-component-node name=affine component=affine input=Append(Offset(input, -1), input)
-component name=softmax type=LogSoftmaxComponent dim=3
-component-node name=softmax component=softmax input=affine
-output-node name=output input=softmax
-"""
 
 
 def run(beginning: str, names: dict[str, Any]) -> None:
@@ -31,7 +23,7 @@ def run(beginning: str, names: dict[str, Any]) -> None:
 
 def test_computations() -> None:
     """The README runs a computation forward and backward."""
-    nnet = parse_config(CONFIG, rng=np.random.default_rng(0))
+    nnet = parse_config(SPLICED, rng=np.random.default_rng(0))
     wanted = request(range(-1, 5), range(5), sequences=2)
     names: dict[str, Any] = {
         "nnet": nnet,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from exported_programs import SPLICED, network, session_of
+from exported_programs import session_of
 from nnet3_compiler import compile_computation
 from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet, set_test_mode
 from nnet3_runtime_onnx import ExportError, OnnxComputer, to_onnx_of_any_length
+from small_networks import SPLICED, network
 
 LENGTHS = (1, 2, 3, 7, 40)
 """Frames beyond the fewest that a model takes, less one."""

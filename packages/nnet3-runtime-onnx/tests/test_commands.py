@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from exported_programs import INPUT, OUTPUT, computation, identity, run
+from exported_programs import INPUT, OUTPUT, run
 from nnet3_computation import (
     AcceptInput,
     AddRowRanges,
@@ -26,6 +26,7 @@ from nnet3_computation import (
     SwapMatrix,
 )
 from nnet3_runtime_onnx import OnnxComputer
+from small_networks import computation, identity
 
 GIVEN = np.arange(24, dtype=np.float32).reshape(6, 4) + 1
 ONES = [AllocMatrixUndefined(matrix=2), SetConst(output=2, alpha=1.0)]

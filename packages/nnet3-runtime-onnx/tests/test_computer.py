@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from exported_programs import RECURRENT, SPLICED, network, request
+from exported_programs import request
 from nnet3_compiler import compile_computation, compile_looped, looped_requests
 from nnet3_runtime_onnx import OnnxComputer
+from small_networks import RECURRENT, SPLICED, network
 
 
 def formula(rows: np.ndarray) -> np.ndarray:

@@ -9,13 +9,14 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
-from exported_programs import RECURRENT, SPLICED, network, request, session_of
+from exported_programs import request, session_of
 from nnet3_compiler import CompilerOptions, compile_computation, compile_looped, looped_requests
 from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet, component_class, component_types, parse_config, set_test_mode
 from nnet3_runtime_onnx import ExportError, OnnxComputer, to_onnx
 from nnet3_runtime_onnx.components import translated_types
 from onnx import shape_inference
+from small_networks import RECURRENT, SPLICED, network
 
 MASKED = """
 input-node name=input dim=4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from exported_programs import identity, program_of, session_of
+from exported_programs import program_of, session_of
 from nnet3_computation import (
     AllocMatrixZeroed,
     Command,
@@ -16,6 +16,7 @@ from nnet3_computation import (
 )
 from nnet3_descriptors import set_test_mode
 from nnet3_runtime_onnx import to_onnx
+from small_networks import identity
 
 ROWS, COLUMNS = 7, 5
 COUNT = 3

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import onnx
 import pytest
-from exported_programs import RECURRENT, SPLICED, network, session_of
+from exported_programs import session_of
 from nnet3_compiler import CompilerOptions, compile_looped, looped_requests
 from nnet3_runtime_onnx import (
     quantization_error,
@@ -15,6 +15,7 @@ from nnet3_runtime_onnx import (
     to_onnx,
     to_onnx_of_any_length,
 )
+from small_networks import RECURRENT, SPLICED, network
 
 DIMS = {"nnet3.input_dim": "4", "nnet3.ivector_dim": "0"}
 

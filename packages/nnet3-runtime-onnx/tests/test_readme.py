@@ -7,9 +7,9 @@ from pathlib import Path
 
 import nnet3_runtime_onnx
 import pytest
-from exported_programs import SPLICED, network
 from nnet3_descriptors import component_types, write_nnet
 from nnet3_runtime_onnx.graph import OPSET
+from small_networks import SPLICED, network
 
 PATH = Path(__file__).resolve().parents[1] / "README.md"
 README = PATH.read_text()

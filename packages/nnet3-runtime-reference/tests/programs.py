@@ -9,45 +9,14 @@ import numpy as np
 from nnet3_computation import (
     AcceptInput,
     Command,
-    NnetComputation,
     NoOperationMarker,
     ProvideOutput,
-    command_table,
 )
-from nnet3_descriptors import Nnet, parse_config
 from nnet3_runtime_reference import ReferenceComputer
+from small_networks import computation, identity
 
 INPUT, OUTPUT = 0, 1
 """The numbers of the nodes."""
-
-
-def identity(dim: int) -> Nnet:
-    """A network whose output is its input, with `dim` columns."""
-    return parse_config(f"input-node name=input dim={dim}\noutput-node name=output input=input")
-
-
-def computation(
-    matrices: Sequence[tuple[int, int]],
-    commands: Sequence[Command],
-    *,
-    parts: Sequence[tuple[int, int, int, int, int]] = (),
-    **lists: Any,
-) -> NnetComputation:
-    """A computation.
-
-    Args:
-        matrices: Rows and columns of matrix 1, 2, ...; submatrix 1, 2, ... is the whole matrix.
-        commands: The commands.
-        parts: Further submatrices: matrix, row_offset, num_rows, col_offset, num_cols.
-        **lists: Further fields.
-    """
-    wholes = [(number, 0, rows, 0, cols) for number, (rows, cols) in enumerate(matrices, 1)]
-    return NnetComputation(
-        matrices=[(0, 0), *matrices],
-        submatrices=[(0, 0, 0, 0, 0), *wholes, *parts],
-        command_table=command_table(commands),
-        **lists,
-    )
 
 
 def run(

@@ -29,7 +29,8 @@ from nnet3_runtime_reference import (
 )
 from nnet3_runtime_reference.commands import execute
 from nnet3_runtime_reference.state import State
-from programs import INPUT, OUTPUT, computation, identity
+from programs import INPUT, OUTPUT
+from small_networks import computation, identity
 
 SPLICED = """
 input-node name=input dim=2

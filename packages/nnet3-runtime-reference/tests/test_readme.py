@@ -12,24 +12,16 @@ import pytest
 from nnet3_computation import COMMAND_TYPES
 from nnet3_descriptors import component_class, component_types, parse_config, write_nnet
 from nnet3_runtime_reference.formulas.formula import registered_formula
+from small_networks import SPLICED
 
 PATH = Path(__file__).resolve().parents[1] / "README.md"
 README = PATH.read_text()
-
-CONFIG = """
-input-node name=input dim=4
-component name=affine type=NaturalGradientAffineComponent input-dim=8 output-dim=3
-component-node name=affine component=affine input=Append(Offset(input, -1), input)
-component name=softmax type=LogSoftmaxComponent dim=3
-component-node name=softmax component=softmax input=affine
-output-node name=output input=softmax
-"""
 
 
 def test_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All examples run in order, in one session."""
     monkeypatch.chdir(tmp_path)
-    write_nnet(parse_config(CONFIG, rng=np.random.default_rng(0)), "final.raw")
+    write_nnet(parse_config(SPLICED, rng=np.random.default_rng(0)), "final.raw")
 
     results = doctest.testfile(str(PATH), module_relative=False)
 

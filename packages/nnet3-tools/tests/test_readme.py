@@ -10,24 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from nnet3_tables import write_table
+from small_networks import SPLICED
 
 PACKAGE = Path(__file__).resolve().parents[1]
 README = (PACKAGE / "README.md").read_text()
-
-CONFIG = """
-input-node name=input dim=4
-component name=affine type=NaturalGradientAffineComponent input-dim=8 output-dim=3
-component-node name=affine component=affine input=Append(Offset(input, -1), input)
-component name=softmax type=LogSoftmaxComponent dim=3
-component-node name=softmax component=softmax input=affine
-output-node name=output input=softmax
-"""
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a shell")
 def test_commands(tmp_path: Path) -> None:
     """All commands run in order, in a shell that stops at the first failure."""
-    (tmp_path / "nnet.config").write_text(CONFIG)
+    (tmp_path / "nnet.config").write_text(SPLICED)
     with write_table(f"ark:{tmp_path}/feats.ark") as table:
         table.write("utterance1", np.ones((10, 4)))
     [block] = re.findall(r"```console\n(.*?)```", README, flags=re.DOTALL)

@@ -29,6 +29,7 @@ from nnet3_tools.compute.utterances import num_utterances, total_of
 from nnet3_tools.compute.xvectors import nnet3_xvector_compute, nnet3_xvector_compute_batched
 from nnet3_tools.egs.making import nnet3_get_egs_simple
 from nnet3_tools.progress import BYTES, UTTERANCES, Progress
+from small_networks import WITH_IVECTOR
 
 CONFIG = """
 input-node name=input dim=4
@@ -37,13 +38,6 @@ component-node name=affine component=affine input=Append(input, Offset(input, 1)
 output-node name=output input=affine
 """
 
-WITH_IVECTOR = """
-input-node name=input dim=4
-input-node name=ivector dim=2
-component name=affine type=AffineComponent input-dim=6 output-dim=3
-component-node name=affine component=affine input=Append(input, ReplaceIndex(ivector, t, 0))
-output-node name=output input=affine
-"""
 """Config lines of a network with an i-vector for each sequence."""
 
 

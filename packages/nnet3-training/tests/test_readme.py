@@ -10,19 +10,11 @@ import nnet3_training
 import numpy as np
 import pytest
 from nnet3_descriptors import read_nnet, vectorize
+from small_networks import SPLICED
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 
 BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-
-CONFIG = """
-input-node name=input dim=4
-component name=affine type=NaturalGradientAffineComponent input-dim=8 output-dim=3
-component-node name=affine component=affine input=Append(Offset(input, -1), input)
-component name=softmax type=LogSoftmaxComponent dim=3
-component-node name=softmax component=softmax input=affine
-output-node name=output input=softmax
-"""
 
 
 def test_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,7 +26,7 @@ def test_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for _ in range(2)
     ]
 
-    names: dict[str, Any] = {"config": CONFIG, "batches": batches, "num_classes": 3}
+    names: dict[str, Any] = {"config": SPLICED, "batches": batches, "num_classes": 3}
     exec(BLOCKS[0], names)  # noqa: S102  the package's own README
 
     assert (names["left"], names["right"]) == (1, 0)

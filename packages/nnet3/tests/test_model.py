@@ -30,6 +30,7 @@ from nnet3 import (
 from nnet3_computation import ComputationRequest
 from nnet3_descriptors import ModelFileError, Nnet, parse_config, write_nnet
 from nnet3_runtime_cuda import DeviceError, NnetComputer, RunError
+from small_networks import WITH_IVECTOR
 from threadpoolctl import threadpool_info
 
 TDNN = """
@@ -41,14 +42,6 @@ component-node name=affine component=affine input=Append(Offset(input, -2), inpu
 component-node name=relu component=relu input=affine
 component-node name=last component=last input=Append(relu, Offset(relu, 3))
 output-node name=output input=last
-"""
-
-WITH_IVECTOR = """
-input-node name=input dim=4
-input-node name=ivector dim=2
-component name=affine type=AffineComponent input-dim=6 output-dim=3
-component-node name=affine component=affine input=Append(input, ReplaceIndex(ivector, t, 0))
-output-node name=output input=affine
 """
 
 LARGE = """

@@ -11,26 +11,10 @@ import numpy as np
 import pytest
 from nnet3 import Model
 from nnet3_descriptors import parse_config, write_nnet
+from small_networks import SPLICED, WITH_IVECTOR
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-
-WITH_IVECTOR = """
-input-node name=input dim=4
-input-node name=ivector dim=2
-component name=affine type=AffineComponent input-dim=6 output-dim=3
-component-node name=affine component=affine input=Append(input, ReplaceIndex(ivector, t, 0))
-output-node name=output input=affine
-"""
-
-CONFIG = """
-input-node name=input dim=4
-component name=affine type=NaturalGradientAffineComponent input-dim=8 output-dim=3
-component-node name=affine component=affine input=Append(Offset(input, -1), input)
-component name=softmax type=LogSoftmaxComponent dim=3
-component-node name=softmax component=softmax input=affine
-output-node name=output input=softmax
-"""
 
 
 def run(beginning: str, names: dict[str, Any]) -> None:
@@ -56,7 +40,7 @@ def test_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_several_utterances() -> None:
     """The README computes a batch, a list, and a stream."""
-    model = Model(parse_config(CONFIG, rng=np.random.default_rng(0)))
+    model = Model(parse_config(SPLICED, rng=np.random.default_rng(0)))
     frames = np.ones((7, model.input_dim))
     names: dict[str, Any] = {
         "model": model,
@@ -78,7 +62,7 @@ def test_several_utterances() -> None:
 def test_other_outputs() -> None:
     """The README computes a node inside the network, and log-probabilities."""
     names: dict[str, Any] = {
-        "model": Model(parse_config(CONFIG.replace("affine", "bottleneck"))),
+        "model": Model(parse_config(SPLICED.replace("affine", "bottleneck"))),
         "features": np.ones((7, 4)),
     }
 
@@ -91,7 +75,7 @@ def test_other_outputs() -> None:
 def test_a_computation_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The README compiles a computation and runs it."""
     monkeypatch.chdir(tmp_path)
-    nnet = parse_config(CONFIG, rng=np.random.default_rng(0))
+    nnet = parse_config(SPLICED, rng=np.random.default_rng(0))
     write_nnet(nnet, "final.raw")
     frames = np.random.default_rng(1).normal(size=(90, 4)).astype(np.float32)
     names: dict[str, Any] = {"nnet3": nnet3, "frames": frames}

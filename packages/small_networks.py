@@ -1,0 +1,92 @@
+"""Networks and programs for the tests of several packages, each with a copy in its archive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from nnet3_computation import Command, NnetComputation, command_table
+from nnet3_descriptors import Nnet, parse_config
+
+if TYPE_CHECKING:
+    from nnet3_graph import ComputationGraph
+
+SPLICED = """
+input-node name=input dim=4
+component name=affine type=NaturalGradientAffineComponent input-dim=8 output-dim=3
+component-node name=affine component=affine input=Append(Offset(input, -1), input)
+component name=softmax type=LogSoftmaxComponent dim=3
+component-node name=softmax component=softmax input=affine
+output-node name=output input=softmax
+"""
+
+WITH_IVECTOR = """
+input-node name=input dim=4
+input-node name=ivector dim=2
+component name=affine type=AffineComponent input-dim=6 output-dim=3
+component-node name=affine component=affine input=Append(input, ReplaceIndex(ivector, t, 0))
+output-node name=output input=affine
+"""
+
+RECURRENT = """
+input-node name=input dim=4
+component name=affine type=AffineComponent input-dim=7 output-dim=3
+component-node name=affine component=affine input=Append(input, IfDefined(Offset(tanh, -1)))
+component name=tanh type=TanhComponent dim=3
+component-node name=tanh component=tanh input=affine
+output-node name=output input=tanh
+"""
+
+
+def network(config: str) -> Nnet:
+    """A network with random parameters, always the same."""
+    return parse_config(config, rng=np.random.default_rng(0))
+
+
+def identity(dim: int) -> Nnet:
+    """A network whose output is its input, with `dim` columns."""
+    return network(f"input-node name=input dim={dim}\noutput-node name=output input=input")
+
+
+def computation(
+    matrices: Sequence[tuple[int, int]],
+    commands: Sequence[Command],
+    *,
+    parts: Sequence[tuple[int, int, int, int, int]] = (),
+    **lists: Any,
+) -> NnetComputation:
+    """A computation.
+
+    Args:
+        matrices: Rows and columns of matrix 1, 2, ...; submatrix 1, 2, ... is the whole matrix.
+        commands: The commands.
+        parts: Further submatrices: matrix, row_offset, num_rows, col_offset, num_cols.
+        **lists: Further fields.
+    """
+    wholes = [(number, 0, rows, 0, cols) for number, (rows, cols) in enumerate(matrices, 1)]
+    return NnetComputation(
+        matrices=[(0, 0), *matrices],
+        submatrices=[(0, 0, 0, 0, 0), *wholes, *parts],
+        command_table=command_table(commands),
+        **lists,
+    )
+
+
+def has_circle(graph: ComputationGraph) -> bool:
+    """Whether some cindex depends on itself: removes cindexes that depend on none left.
+
+    Those of earlier segments depend on none of this one.
+    """
+    splits = graph.dependency_splits
+    is_own = graph.dependencies >= graph.first_cindex_id
+    dependencies = graph.dependencies[is_own] - graph.first_cindex_id
+    user = np.repeat(np.arange(len(splits) - 1), np.diff(splits))[is_own]
+    left = np.ones(len(splits) - 1, np.bool_)
+    while left.any():
+        blocked = np.zeros_like(left)
+        blocked[user[left[user] & left[dependencies]]] = True
+        if (blocked == left).all():
+            return True
+        left &= blocked
+    return False
