@@ -47,7 +47,7 @@ class Prepared(NamedTuple):
         if output == OUTPUT:
             return cls(whole, whole, untrained)
         with GATE.importing():
-            from nnet3.output_nodes import with_output
+            from nnet3.output_scores import with_output
         return cls(whole, with_output(whole, output), untrained)
 
 

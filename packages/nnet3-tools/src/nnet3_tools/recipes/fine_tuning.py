@@ -18,7 +18,7 @@ from nnet3_training.chain import graphs
 
 from nnet3_tools import cli, streams
 from nnet3_tools.chain.egs import utterance_maker
-from nnet3_tools.chain.options import read_den_fst
+from nnet3_tools.chain.train import read_den_fst
 from nnet3_tools.recipes import runs
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from nnet3_training import chain, egs, recipes
 
 from nnet3_tools import cli, streams
 from nnet3_tools.chain.egs import utterance_maker
-from nnet3_tools.chain.options import CHAIN_NUMBERS, read_den_fst
+from nnet3_tools.chain.train import CHAIN_NUMBERS, read_den_fst
 from nnet3_tools.egs import making
 from nnet3_tools.recipes import runs
 

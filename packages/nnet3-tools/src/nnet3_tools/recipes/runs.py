@@ -12,7 +12,7 @@ import nnet3_training
 from nnet3_training import recipes
 
 from nnet3_tools import cli, flags
-from nnet3_tools.chain.options import CHAIN_NUMBERS
+from nnet3_tools.chain.train import CHAIN_NUMBERS
 from nnet3_tools.progress import Bar
 
 if TYPE_CHECKING:
