@@ -40,6 +40,7 @@ from nnet3_descriptors.components.index_rules import AtOffsets, ClosedForm, has_
 from nnet3_descriptors.indexes import NO_TIME, T, make_indexes
 
 from nnet3_runtime_onnx import components, errors, export
+from nnet3_runtime_onnx.frames import FRAME_AXIS, Frames, cut, moved_axis, sliced
 from nnet3_runtime_onnx.graph import OPSET, GraphBuilder, Tensor, concat, constant, repeated
 from nnet3_runtime_onnx.matrices import Matrices
 from nnet3_runtime_onnx.regions import ZERO, Region
@@ -53,11 +54,6 @@ IVECTOR = "ivector"
 OUTPUT = "output"
 
 _MOVING = "reads a window that moves with the frames"
-
-_FRAME_AXIS = -3
-"""Of values by frame, (sequences, frames, 1, columns)."""
-
-_TO_THE_END = np.iinfo(np.int64).max
 
 
 def to_onnx_of_any_length(
@@ -99,26 +95,7 @@ class _FormError(errors.ExportError):
     """A value that a model of any number of frames cannot have."""
 
 
-@attrs.frozen
-class _Frames:
-    """A value with a row for each frame of an utterance, but for some at its ends.
-
-    Attributes:
-        tensor: (1, columns), with sequences and frames as leading axes.
-        first: The time of the first row.
-        behind: The number of frames behind the last row.
-    """
-
-    tensor: Tensor
-    first: int
-    behind: int
-
-    def moved(self, frames: int) -> _Frames:
-        """The value at t + frames, as a value at t."""
-        return attrs.evolve(self, first=self.first - frames, behind=self.behind + frames)
-
-
-_Value = _Frames | Tensor
+_Value = Frames | Tensor
 """Rows by frame; or one row, (1, columns) led by sequences, that serves all frames."""
 
 
@@ -157,7 +134,7 @@ class _Utterance:
                 raise _FormError(f"'{OUTPUT}' reads no frame")
             left, right, rows = found.first, found.behind, None
             self._require(left + right + 1)
-            value = self._moved_axis("Squeeze", found.tensor, -2)
+            value = moved_axis("Squeeze", found.tensor, -2)
         dim = nnet.node_dim(OUTPUT)
         assert graph.leading is not None
         graph.output(OUTPUT, value.name, [graph.leading, rows or OUTPUT_FRAMES, dim])
@@ -224,7 +201,7 @@ class _Utterance:
             self._rows[name, 0] = given
             self._frames[name] = _FormError(f"input '{name}' has a row at t = 0 alone")
         else:
-            self._frames[name] = _Frames(self._moved_axis("Unsqueeze", given, -2), 0, 0)
+            self._frames[name] = Frames(moved_axis("Unsqueeze", given, -2), 0, 0)
 
     def _require(self, frames: int) -> None:
         """Makes this the least number of frames of an utterance, if it is larger than before."""
@@ -278,13 +255,13 @@ class _Utterance:
         found = self._frames[node.name]
         if isinstance(found, Tensor):
             return found
-        if isinstance(found, _Frames):
+        if isinstance(found, Frames):
             self._check_fixed(node, time)
             if time < found.first:
                 raise _FormError(f"'{node.name}' cannot be computed at t = {time}")
             self._require(time + found.behind + 1)
             place = time - found.first
-            return self._moved_axis("Squeeze", self._slice(found.tensor, place, place + 1))
+            return moved_axis("Squeeze", sliced(found.tensor, place, place + 1))
         match node:
             case ComponentInputNode() | OutputNode():
                 value = self._joined(node.name, node.descriptor, time)
@@ -308,34 +285,34 @@ class _Utterance:
         """Returns the input of a node: at a time, or at all times."""
         parts = [list(self._terms(name, part, time)) for part in descriptor.parts]
         required = [value for part in parts for value, is_optional in part if not is_optional]
-        frames = [value for value in required if isinstance(value, _Frames)]
+        frames = [value for value in required if isinstance(value, Frames)]
         if not frames:
-            if any(isinstance(value, _Frames) for part in parts for value, _ in part):
+            if any(isinstance(value, Frames) for part in parts for value, _ in part):
                 raise _FormError(f"'{name}' has values at any time, also where there are no frames")
             rows = [[value for value, _ in part if isinstance(value, Tensor)] for part in parts]
             return concat([_sum(each) for each in rows], axis=-1)
         first = max(each.first for each in frames)
         return self._append(parts, first, max(each.behind for each in frames))
 
-    def _append(self, parts: Sequence[Sequence[_Term]], first: int, behind: int) -> _Frames:
+    def _append(self, parts: Sequence[Sequence[_Term]], first: int, behind: int) -> Frames:
         """Returns sums of terms side by side, for the frames from `first` on."""
         of_parts: list[Tensor] = []
         for part in parts:
             values = [
-                self._moved_axis("Unsqueeze", value)
+                moved_axis("Unsqueeze", value)
                 if isinstance(value, Tensor)
-                else self._cut(value, first, behind)
+                else cut(value, first, behind, self._num_frames)
                 for value, _ in part
             ]
             of_parts.append(_sum(values))
-        is_framed = [any(isinstance(value, _Frames) for value, _ in part) for part in parts]
+        is_framed = [any(isinstance(value, Frames) for value, _ in part) for part in parts]
         if not all(is_framed):
             with self._graph.led_by(of_parts[is_framed.index(True)].name):
                 of_parts = [
                     value if framed else repeated(value, value.shape)
                     for value, framed in zip(of_parts, is_framed, strict=True)
                 ]
-        return _Frames(concat(of_parts, axis=-1), first, behind)
+        return Frames(concat(of_parts, axis=-1), first, behind)
 
     def _terms(
         self, name: str, part: descriptors.SumDescriptor, time: int | None
@@ -368,7 +345,7 @@ class _Utterance:
                 f"'{name}' reads {part} at t = {time}, which short utterances may lack"
             )
         value = self._joined(name, descriptors.Descriptor((part.source,)), None)
-        yield value, isinstance(value, _Frames)
+        yield value, isinstance(value, Frames)
 
     def _read(self, name: str, leaf: descriptors.ForwardingDescriptor, time: int | None) -> _Value:
         """Returns what a leaf reads: at a time, or at all times."""
@@ -414,16 +391,18 @@ class _Utterance:
             raise _FormError(f"'{node.name}' of type {component.type} {_MOVING}")
         offsets = rule.offsets
         if isinstance(given, Tensor) or not offsets:
-            rows = {} if isinstance(given, _Frames) else dict.fromkeys(offsets, given)
+            rows = {} if isinstance(given, Frames) else dict.fromkeys(offsets, given)
             return self._called(node, component, rows)
         required = [offset for offset in offsets if offset not in rule.optional]
         if not required:
             raise _FormError(f"'{node.name}' of type {component.type} requires no frame")
         first = max(given.first - offset for offset in required)
         behind = max(given.behind + offset for offset in required)
-        rows = {offset: self._cut(given.moved(offset), first, behind) for offset in offsets}
+        rows = {
+            offset: cut(given.moved(offset), first, behind, self._num_frames) for offset in offsets
+        }
         with self._graph.led_by(rows[required[0]].name):
-            return _Frames(self._called(node, component, rows), first, behind)
+            return Frames(self._called(node, component, rows), first, behind)
 
     def _component_row(self, node: ComponentNode, time: int) -> Tensor:
         """Returns the output of a component at a time."""
@@ -551,14 +530,14 @@ class _Utterance:
             raise _FormError(f"'{node.name}' of type {component.type} reads no frame of its window")
         self._require(frames.start + given.behind + 1)
         begin, end = frames.start - given.first, frames[-1] + 1 - given.first
-        rows = self._slice(given.tensor, begin, end, frames.step)
+        rows = sliced(given.tensor, begin, end, frames.step)
         with self._graph.led_by(rows.name), self._graph.named(node.component):
             matrices = Matrices(self._graph)
             region = matrices.region_of(rows)
             call = self._call(node, component, matrices, region, _one_range(component))
             strips = components.translate(call).merged().strips
             parts = [matrices.tensor(Region((strip,))) for strip in strips]
-            axes = self._graph.integers([_FRAME_AXIS])
+            axes = self._graph.integers([FRAME_AXIS])
             sums = [
                 attrs.evolve(
                     part, name=self._graph.node("ReduceSum", [part.name, axes], keepdims=0)
@@ -566,46 +545,6 @@ class _Utterance:
                 for part in parts
             ]
         return concat(sums, axis=-1)
-
-    # ---- axes ----
-
-    def _moved_axis(self, operator_type: str, tensor: Tensor, axis: int = _FRAME_AXIS) -> Tensor:
-        """Returns a tensor with an axis of one row more (Unsqueeze) or less (Squeeze)."""
-        name = self._graph.node(operator_type, [tensor.name, self._graph.integers([axis])])
-        return attrs.evolve(tensor, name=name)
-
-    def _slice(self, tensor: Tensor, begin: int, end: int | str | None, step: int = 1) -> Tensor:
-        """Returns frames of a tensor.
-
-        Args:
-            tensor: The tensor.
-            begin: The first frame.
-            end: The one behind the last, counted from the end if it is negative; or the name of a
-                value; None for the end.
-            step: The distance of the frames.
-        """
-        graph = self._graph
-        if begin == 0 and end is None and step == 1:
-            return tensor
-        if not isinstance(end, str):
-            end = graph.integers([_TO_THE_END if end is None else end])
-        bounds = [graph.integers([begin]), end]
-        bounds += [graph.integers([_FRAME_AXIS]), graph.integers([step])]
-        return attrs.evolve(tensor, name=graph.node("Slice", [tensor.name, *bounds]))
-
-    def _cut(self, value: _Frames, first: int, behind: int) -> Tensor:
-        """Returns the rows from a frame on to so many before the end; zeros where none are."""
-        before, after = value.first - first, value.behind - behind
-        if before <= 0 and after <= 0:
-            return self._slice(value.tensor, -before, after or None)
-        graph, begin = self._graph, max(-before, 0)
-        pads = np.zeros((2, 4), np.int64)
-        pads[:, 1] = max(before, 0), max(after, 0)
-        padded = graph.node("Pad", [value.tensor.name, graph.integers(pads.reshape(-1))])
-        # A value of few frames may have no rows at all, and then more zeros than rows are wanted.
-        shift = graph.integers([begin - first - behind])
-        end = graph.node("Add", [self._num_frames(), shift])
-        return self._slice(attrs.evolve(value.tensor, name=padded), begin, end)
 
     def _num_frames(self) -> str:
         """Returns the number of frames of the utterance, as a list of one integer."""

@@ -21,7 +21,7 @@ from nnet3_descriptors.indexes import distinct
 from nnet3_optimizer.draft import Draft, Edit
 from nnet3_optimizer.passes.memory_compression import Idle, idle_matrices
 from nnet3_optimizer.passes.move_sizing_commands import move_sizing_commands
-from nnet3_optimizer.passes.recompute_recipes import Recipe, RecipeBook
+from nnet3_optimizer.passes.recompute_recipes import Recipe, RecipesOf, recipe_finder
 
 
 def recompute_activations(draft: Draft, level: int) -> Draft:
@@ -118,8 +118,8 @@ def recompute_activations(draft: Draft, level: int) -> Draft:
     live = LiveBytes(draft, marker, bits, others)
     least = WORTH_RECOMPUTING * int(live.bytes.max(initial=0))
     candidates = candidates[live.idle_sizes[candidates] >= least]
-    book = RecipeBook(draft, marker, edit, candidates, bits.matrix)
-    recipes = select(book, live, candidates, least)
+    recipes_of = recipe_finder(draft, marker, edit, candidates, bits.matrix)
+    recipes = select(recipes_of, live, candidates, least)
     if not recipes:
         return draft
     Rewriting(draft, edit, recipes).follow(live.free_from)
@@ -287,11 +287,11 @@ class _Gains:
         return np.where(counts, self._size - longer_in_all, NOT_NOW)
 
 
-def select(book: RecipeBook, live: LiveBytes, candidates: Ids, least: float) -> list[Recipe]:
+def select(recipes_of: RecipesOf, live: LiveBytes, candidates: Ids, least: float) -> list[Recipe]:
     """Chooses recipes, the one that frees most at the peak first, until none lowers the peak.
 
     Args:
-        book: Finds the recipes.
+        recipes_of: Finds the recipes of a matrix.
         live: The bytes in use; afterwards with the recipes that were chosen.
         candidates: The matrices that may be computed again.
         least: The least number of bytes that a recipe has to free.
@@ -299,7 +299,7 @@ def select(book: RecipeBook, live: LiveBytes, candidates: Ids, least: float) -> 
     Returns:
         The recipes.
     """
-    recipes = _all_recipes(book, live, candidates, least)
+    recipes = _all_recipes(recipes_of, live, candidates, least)
     gains = _Gains(live, recipes)
     chosen: list[Recipe] = []
     needed: set[int] = set()
@@ -326,11 +326,13 @@ def select(book: RecipeBook, live: LiveBytes, candidates: Ids, least: float) -> 
     return chosen
 
 
-def _all_recipes(book: RecipeBook, live: LiveBytes, candidates: Ids, least: float) -> list[Recipe]:
+def _all_recipes(
+    recipes_of: RecipesOf, live: LiveBytes, candidates: Ids, least: float
+) -> list[Recipe]:
     """Returns the recipes of large matrices, the one that frees most first."""
     found: list[tuple[int, Recipe]] = []
     for matrix in candidates[np.argsort(-live.idle_sizes[candidates], kind="stable")].tolist():
-        for recipe in book.recipes(matrix):
+        for recipe in recipes_of(matrix):
             freed = int(live.idle_sizes[matrix]) - (live.part_bytes(recipe) if recipe.part else 0)
             if freed >= least:
                 found.append((freed, recipe))

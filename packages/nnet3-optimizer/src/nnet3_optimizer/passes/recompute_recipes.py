@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import attrs
@@ -134,35 +134,36 @@ def copy_of(output: int, given: int) -> list[int]:
     return row
 
 
-class RecipeBook:
-    """Finds recipes.
+RecipesOf = Callable[[int], Iterator[Recipe]]
+"""Gives the recipes for a matrix, the most exact first."""
+
+
+def recipe_finder(
+    draft: Draft, marker: int, edit: Edit, candidates: Ids, as_bits: Ids
+) -> RecipesOf:
+    """Prepares the three ways for all candidates at once; returns what finds their recipes.
 
     Lists of rows and submatrices that recipes need are added to the edit; `renumber` removes the
     unused ones.
+
+    Args:
+        draft: The draft.
+        marker: The command between the two parts.
+        edit: Gets what recipes need.
+        candidates: Matrices that both parts use.
+        as_bits: Matrices that `memory_compression` will keep as bits.
     """
+    kept = Kept(draft, marker, edit, candidates)
+    ways = RepeatedCopies(kept), CopiesElsewhere(kept), TermsOfSums(kept)
+    bits = frozenset(as_bits.tolist())
 
-    def __init__(
-        self, draft: Draft, marker: int, edit: Edit, candidates: Ids, as_bits: Ids
-    ) -> None:
-        """Prepares the three ways for all candidates at once.
-
-        Args:
-            draft: The draft.
-            marker: The command between the two parts.
-            edit: Gets what recipes need.
-            candidates: Matrices that both parts use.
-            as_bits: Matrices that `memory_compression` will keep as bits.
-        """
-        kept = Kept(draft, marker, edit, candidates)
-        self._ways = RepeatedCopies(kept), CopiesElsewhere(kept), TermsOfSums(kept)
-        self._as_bits = frozenset(as_bits.tolist())
-
-    def recipes(self, matrix: int) -> Iterator[Recipe]:
-        """Returns the recipes for a matrix, the most exact first."""
-        for way in self._ways:
+    def recipes(matrix: int) -> Iterator[Recipe]:
+        for way in ways:
             found = way.find(matrix)
-            if found is not None and self._as_bits.isdisjoint(found.sources):
+            if found is not None and bits.isdisjoint(found.sources):
                 yield found
+
+    return recipes
 
 
 _COPIES = CommandKinds.of(c.MatrixCopy, c.CopyRows, c.CopyRowsMulti, c.SetConst)
