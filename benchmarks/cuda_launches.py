@@ -26,6 +26,7 @@ from __future__ import annotations
 import argparse
 import functools
 import itertools
+import math
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -107,7 +108,7 @@ class Step:
 
     Attributes:
         kind: The kind of the kernel, its name if it is written by hand, or "product".
-        shape: Of a product: rows, columns, terms of each sum.
+        shape: Of a product: rows, columns, terms of each sum; of a stack, before that its length.
         moved: Bytes that it reads and writes.
         blocks: Of a kernel written by hand.
         share: The share of the minibatches in which it runs.
@@ -115,7 +116,7 @@ class Step:
     """
 
     kind: str
-    shape: tuple[int, int, int] | None
+    shape: tuple[int, ...] | None
     moved: int
     blocks: int
     share: float
@@ -142,24 +143,27 @@ class Step:
 
 
 @functools.cache
-def product_seconds(shape: tuple[int, int, int]) -> float:
+def product_seconds(shape: tuple[int, ...]) -> float:
     """Seconds of the arithmetic of a product, with the tiles and parts of sums that suit it best.
 
     Each multiprocessor computes one tile after another, so that the last round may leave most of
     them idle. Several may share the sums of a tile, and add their parts in memory.
     """
-    rows, columns, terms = shape
+    *stack, rows, columns, terms = shape
+    count = math.prod(stack)
     if min(rows, columns) <= MOST_OF_VECTOR:
         return 0.0
     best = float("inf")
     for (height, width), efficiency in TILES.items():
-        tiles = -(-rows // height) * -(-columns // width)
+        tiles = count * -(-rows // height) * -(-columns // width)
         for parts in (1, 2, 4, 8, 16, 32):
             if parts > 1 and terms < parts * SHORTEST_SPLIT:
                 break
             rounds = -(-tiles * parts // MULTIPROCESSORS)
             flops = 2 * height * width * -(-terms // parts) * rounds
-            adding = 0.0 if parts == 1 else 8 * parts * rows * columns / BYTES + LEAST_KERNEL
+            adding = (
+                0.0 if parts == 1 else 8 * parts * count * rows * columns / BYTES + LEAST_KERNEL
+            )
             best = min(best, flops * MULTIPROCESSORS / (FLOPS * efficiency) + adding)
     return best
 
@@ -196,12 +200,12 @@ def steps_of(segment: DeviceSegment) -> Iterator[Step]:
         specials = [op for group in beside for op in group.operations if isinstance(op, Special)]
         kind, shape = beside[0].kind.name.lower(), None
         if isinstance(first, Product):
-            kind, shape = "product", (*first.out.shape, first.a.shape[1])
+            kind, shape = "product", (*first.out.shape, first.a.shape[-1])
         elif isinstance(first, Special):
             kind = first.kernel.name
         yield Step(
             kind,
-            shape,  # type: ignore[arg-type]
+            shape,
             moved=sum(moved_by(group, group.stores(readers)) for group in beside),
             blocks=sum(op.kernel.grid for op in specials) if specials else MULTIPROCESSORS,
             share=1.0 if first.decision < 0 else 1 / PERIOD,
@@ -305,7 +309,15 @@ def model_rows(name: str, sequences: int) -> Iterator[Row]:
 
 
 PRODUCTS_HEAD = (
-    *("network", "rows, columns, terms", "products", "GFLOP", "MB", "floor, ms", "model, ms"),
+    *(
+        "network",
+        "(count,) rows, columns, terms",
+        "products",
+        "GFLOP",
+        "MB",
+        "floor, ms",
+        "model, ms",
+    ),
     "TFLOP/s",
 )
 
@@ -313,7 +325,7 @@ PRODUCTS_HEAD = (
 def product_rows(name: str, sequences: int) -> Iterator[Row]:
     """A row for each shape of product, those that take longest first."""
     for way, steps in steps_by_way(name, sequences):
-        shapes: dict[tuple[int, int, int], list[Step]] = defaultdict(list)
+        shapes: dict[tuple[int, ...], list[Step]] = defaultdict(list)
         for step in steps:
             if step.shape is not None:
                 shapes[step.shape].append(step)

@@ -150,6 +150,26 @@ def test_what_is_added_to_a_product(added: list[View], addend: View | None, has_
     assert with_epilogues([product, *after, *after])[1:] == after
 
 
+def stacked(view: View) -> View:
+    """Eight rows of a matrix at a time, every fourth one of four times as many."""
+    rows, columns = view.strides
+    return View(view.address, (4, 8, COLUMNS), (rows, 4 * rows, columns), "f4")
+
+
+def test_what_is_added_to_a_stack_of_products() -> None:
+    """A bias and a stack of matrices become parts of the products; a vector for each does not."""
+    a, b, c, d = map(stacked, (A, B, C, D))
+    bias = View(1 << 10, c.shape, (0, 0, 1), "f4")
+    (found,) = with_epilogues([Product(a=a, b=b, out=c), add(c, d, c), add(c, bias, c)])
+    assert isinstance(found, Product)
+    assert found.addend == d
+    assert found.bias == View(1 << 10, (COLUMNS,), (1,), "f4")
+
+    after = add(c, View(1 << 10, c.shape, (COLUMNS, 0, 1), "f4"), c)
+    operations = [Product(a=a, b=b, out=c), after]
+    assert with_epilogues(operations) == operations
+
+
 @pytest.mark.parametrize(
     "after",
     [

@@ -89,9 +89,9 @@ def test_small_products() -> None:
     """Each matrix of a stack is multiplied by its own factor, or by a shared one."""
     rng = np.random.default_rng(0)
     a, b, same = (
-        rng.normal(size=shape).astype("f4") for shape in ((2, 3, 4, 5), (3, 5, 6), (5, 6))
+        rng.normal(size=shape).astype("f4") for shape in ((2, 9, 4, 5), (9, 5, 6), (5, 6))
     )
-    out, with_same = np.zeros((2, 2, 3, 4, 6), np.float32)
+    out, with_same = np.zeros((2, 2, 9, 4, 6), np.float32)
     machine = DeviceMachine(HostPlatform())
     tape = machine.tape()
     tape.small_products(a, b, out)

@@ -71,6 +71,7 @@ class NumpyTape(Recorder):
     """Records operations as calls that work on NumPy's arrays."""
 
     gains_by_tiles: ClassVar[bool] = True
+    gains_by_stacks: ClassVar[bool] = False
     preconditions_rows: ClassVar[bool] = True
 
     def __init__(

@@ -82,7 +82,7 @@ def _taken_in(product: Product, operation: Map) -> Product | None:
     out = product.out
     if product.conditions != operation.conditions or product.relu or operation.out != out:
         return None
-    if out.strides[1] != 1 or 1 in out.shape:
+    if out.strides[-1] != 1 or 1 in out.shape:
         return None
     others = [operand for operand in operation.operands if operand != out]
     if len(others) != 1:
@@ -92,13 +92,14 @@ def _taken_in(product: Product, operation: Map) -> Product | None:
         return attrs.evolve(product, relu=True)
     if operation.function != "add" or not isinstance(other, View):
         return None
-    if other.strides[1:] != (1,) or other.dtype != out.dtype or other.overlaps(out):
+    if other.strides[-1] != 1 or other.dtype != out.dtype or other.overlaps(out):
         return None
-    if other.strides[0] >= other.shape[1] and product.addend is None:
+    is_vector = not any(other.strides[:-1])
+    if not is_vector and other.strides[-2] >= other.shape[-1] and product.addend is None:
         return attrs.evolve(product, addend=other)
-    if other.strides[0] or product.bias is not None:
+    if not is_vector or product.bias is not None:
         return None
-    bias = View(other.address, other.shape[1:], (1,), other.dtype)
+    bias = View(other.address, other.shape[-1:], (1,), other.dtype)
     return attrs.evolve(product, bias=bias)
 
 

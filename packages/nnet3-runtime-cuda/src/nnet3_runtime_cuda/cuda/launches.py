@@ -7,6 +7,7 @@ of all segments of a program as one module, and replaces views by addresses of t
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 
 import attrs
@@ -196,10 +197,11 @@ def gemm_of(product: Product, address: Callable[[int], int]) -> Gemm:
         )
         return gemm_of(flipped, address)
     same = product.addend is not None and product.addend == product.out
+    *stack, rows, columns = product.out.shape
     return Gemm(
-        rows=product.out.shape[0],
-        columns=product.out.shape[1],
-        inner=product.a.shape[1],
+        rows=rows,
+        columns=columns,
+        inner=product.a.shape[-1],
         a=_matrix(product.a, address),
         b=_matrix(product.b, address),
         out=out,
@@ -209,20 +211,24 @@ def gemm_of(product: Product, address: Callable[[int], int]) -> Gemm:
         addend=None if product.addend is None or same else _matrix(product.addend, address),
         bias=0 if product.bias is None else address(product.bias.address),
         relu=product.relu,
+        batch=math.prod(stack),
     )
 
 
 def _matrix(view: View, address: Callable[[int], int]) -> Matrix:
-    """A two-dimensional view as an operand of a product."""
-    (rows, columns), (first, second) = view.shape, view.strides
-    place = address(view.address)
+    """A view of a matrix, or of a stack of them, as an operand of a product."""
+    *_, rows, columns = view.shape
+    *apart, first, second = view.strides
+    place, batch_stride = address(view.address), apart[0] if apart else 0
     if second == 1 or columns == 1:
         assert first >= columns or rows == 1, "rows of the operands of products do not overlap"
-        return Matrix(address=place, stride=max(first, columns, 1))
+        return Matrix(address=place, stride=max(first, columns, 1), batch_stride=batch_stride)
     assert first == 1 or rows == 1, "rows or columns of the operands of products are contiguous"
     assert second >= rows or columns == 1, "columns of the operands of products do not overlap"
-    return Matrix(address=place, stride=max(second, rows, 1), transposed=True)
+    stride = max(second, rows, 1)
+    return Matrix(address=place, stride=stride, transposed=True, batch_stride=batch_stride)
 
 
 def _flipped(view: View) -> View:
-    return View(view.address, view.shape[::-1], view.strides[::-1], view.dtype)
+    (*stack, rows, columns), (*apart, first, second) = view.shape, view.strides
+    return View(view.address, (*stack, columns, rows), (*apart, second, first), view.dtype)

@@ -308,13 +308,13 @@ class ColumnReduce(Reduce):
 
 @attrs.frozen(slots=True, kw_only=True)
 class Product(Operation):
-    """out = activation(alpha a b + beta addend + bias), of float32 matrices.
+    """out = activation(alpha a b + beta addend + bias), of float32 matrices or stacks of them.
 
     Attributes:
-        a: (rows, inner), rows or columns contiguous.
-        b: (inner, columns), likewise.
+        a: (rows, inner) or (count, rows, inner), rows or columns contiguous.
+        b: (inner, columns), likewise; of a stack with stride 0, if it is the same for all.
         out: (rows, columns), likewise.
-        addend: (rows, columns) that the product is added to; None for none.
+        addend: Of the same shape, added to the product; None for none.
         bias: (columns,) that is added to each row; None for none.
         relu: Whether negative results become 0.
         alpha: Factor of the product.

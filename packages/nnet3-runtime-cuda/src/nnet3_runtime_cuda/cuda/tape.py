@@ -48,6 +48,7 @@ class RecordingTape(Tape):
 
     cache_scale: ClassVar[int] = 64
     gains_by_tiles: ClassVar[bool] = False
+    gains_by_stacks: ClassVar[bool] = True
     preconditions_rows: ClassVar[bool] = False
 
     def __init__(
@@ -330,16 +331,21 @@ class RecordingTape(Tape):
     def matmul(
         self, a: Array, b: Array, out: Array, *, add: bool = False, plus: Array | None = None
     ) -> None:
-        """out = a b, or out += a b, or out = plus + a b."""
+        """out = a b, or out += a b, or out = plus + a b; also of stacks of matrices."""
         plus = out if add else plus
-        if out.ndim == 3:
-            # (rows, blocks, columns): the blocks lie apart by the same distance in every row.
-            for k in range(out.shape[1]):
-                self.matmul(a[:, k], b, out[:, k], plus=None if plus is None else plus[:, k])
+        if out.ndim == 3 and b.ndim == 2 and out.shape[1] < out.shape[0]:
+            # The longer axis counts the rows of products, the other one the products.
+            a, out = a.transpose(1, 0, 2), out.transpose(1, 0, 2)
+            plus = None if plus is None else plus.transpose(1, 0, 2)
+        if out.ndim == 3 and len(out) <= FEW_BLOCKS:
+            # One by one they can take in what is added to each of them.
+            for k, target in enumerate(out):
+                factor = b if b.ndim == 2 else b[k]
+                self.matmul(a[k], factor, target, plus=None if plus is None else plus[k])
             return
         if out.size == 0:
             return
-        if a.shape[1] == 0:
+        if a.shape[-1] == 0:
             self.copy(0.0 if plus is None else plus, out)
             return
         self.product(a, b, out, addend=plus)
@@ -358,7 +364,7 @@ class RecordingTape(Tape):
         self._record(
             Product,
             a=self._view(self._for_product(a)),
-            b=self._view(self._for_product(b)),
+            b=self._view(self._for_product(b), (*out.shape[:-2], *b.shape[-2:])),
             out=self._view(out),
             addend=None if addend is None else self._view(addend),
             alpha=alpha,
@@ -379,8 +385,12 @@ class RecordingTape(Tape):
         self.product(a, b, out, addend=out if add else None, alpha=alpha, alpha_at=scale)
 
     def _for_product(self, a: Array) -> Array:
-        """The matrix, or a copy whose rows are contiguous if neither rows nor columns are."""
-        if any(n == 1 or s == a.itemsize for n, s in zip(a.shape, a.strides, strict=True)):
+        """The matrix, or a copy if neither its rows nor its columns are contiguous and apart."""
+        rows, columns = a.shape[-2:]
+        first, second = (stride // a.itemsize for stride in a.strides[-2:])
+        has_rows = (second == 1 or columns == 1) and (first >= columns or rows == 1)
+        has_columns = (first == 1 or rows == 1) and (second >= rows or columns == 1)
+        if has_rows or has_columns:
             return a
         copy = self.scratch(*a.shape)
         self.copy(a, copy)
@@ -407,7 +417,7 @@ class RecordingTape(Tape):
         stack = out.shape[:-2]
         left = np.broadcast_to(a, (*stack, *a.shape[-2:]))
         right = np.broadcast_to(b, (*stack, *b.shape[-2:]))
-        for place in np.ndindex(stack):
+        for place in np.ndindex(stack[:-1]):
             self.matmul(left[place], right[place], out[place])
 
     def row_dot(self, a: Array, b: Array, out: Array) -> None:

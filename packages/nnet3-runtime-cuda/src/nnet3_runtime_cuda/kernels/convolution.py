@@ -1,4 +1,4 @@
-"""Convolution over time and height, as products with patches of the input."""
+"""Convolution over time and height, as products with patches of the input or with the input."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import itertools
 from nnet3_descriptors.components import TimeHeightConvolutionComponent
 
 from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation
+from nnet3_runtime_cuda.kernels.height_products import HeightProducts
 from nnet3_runtime_cuda.kernels.heights import HeightPatches, HeightTiles, UntiledHeights
 from nnet3_runtime_cuda.kernels.parameters import (
     add_affine_gradient,
@@ -25,8 +26,11 @@ PATCH_BYTES = 1 << 20
 FORWARD_PATCH_BYTES = 1 << 21
 """The same for the forward pass, which reads patches once: more rows make faster products."""
 
+MOST_PATCH_BYTES = 64 << 20
+"""On a device, the most bytes of patches that are made rather than stacks of products."""
+
 FEWEST_FILTERS = 16
-"""Convolutions with fewer filters of input or output are not computed by tiles."""
+"""Convolutions with fewer filters of input or output are not computed by tiles or stacks."""
 
 FEWEST_HEIGHTS = 256
 """The fewest rows of heights for tiles, which also take transforms of the parameters."""
@@ -41,6 +45,8 @@ class TimeHeightConvolutionKernel(Kernel):
     linear_params^T, [W_0 W_1 ...]. Backward likewise: the derivative of the patches is dy times
     linear_params, and is added up where the patches came from.
 
+    A device computes large convolutions without patches: see `HeightProducts`.
+
     Where all time offsets have the same height offsets, and frames at a constant distance, the
     processor computes several frames with fewer products: see `TiledConvolution`.
     """
@@ -51,6 +57,7 @@ class TimeHeightConvolutionKernel(Kernel):
         self.linear = self.store.parameters["linear_params"]
         self.bias = self.store.parameters["bias_params"]
         self.patches = HeightPatches(c, num_times=len(c.time_offsets))
+        self.height_products = HeightProducts(c)
         self.input_side, self.output_side = (
             self.store.estimate(
                 NaturalGradientOptions(
@@ -80,6 +87,15 @@ class TimeHeightConvolutionKernel(Kernel):
             height_tiles or UntiledHeights(c, dtype),
         )
 
+    def _has_stacks(self, tape: Operations, rows: int) -> bool:
+        """Whether stacks of products are faster than the patches of `rows` output rows.
+
+        They are if these are many, and if no product of a stack is narrow.
+        """
+        filters = min(self.component.num_filters_in, self.component.num_filters_out)
+        has_many = len(self._groups(rows, tape.cache_scale * PATCH_BYTES)) > 1
+        return tape.gains_by_stacks and has_many and filters >= FEWEST_FILTERS
+
     def _groups(self, num_rows: int, group_bytes: int) -> list[slice]:
         """Ranges of output rows whose patches are made at a time."""
         row_bytes = self.component.height_out * self.linear.shape[1] * self.store.dtype.itemsize
@@ -103,9 +119,12 @@ class TimeHeightConvolutionKernel(Kernel):
         if tiled is not None:
             tiled.record_forward(p)
             return
-        tape, groups = p.tape, self._groups(len(p.y), p.tape.cache_scale * FORWARD_PATCH_BYTES)
+        tape, weights = p.tape, self.store.transposed(self.linear, pays=True)
+        if self._has_stacks(tape, len(p.y)):
+            self.height_products.record_forward(tape, p.x, p.indexes, weights, self.bias, p.y)
+            return
+        groups = self._groups(len(p.y), tape.cache_scale * FORWARD_PATCH_BYTES)
         parts = rows_at_offsets(p.x, p.indexes, len(p.y))
-        weights = self.store.transposed(self.linear, pays=True)
         memory = self._group_memory(tape, groups, is_zeroed=True)
         for rows in groups:
             y = self._by_height(p.y, rows)
@@ -148,7 +167,9 @@ class TimeHeightConvolutionKernel(Kernel):
             return
         if b.dx is not None:
             self._record_input_derivative(b, b.dx)
-        if gradient is not None:
+        if gradient is not None and self._has_stacks(b.tape, len(b.dy)):
+            self.height_products.record_gradient(b.tape, b.x, b.indexes, b.dy, gradient)
+        elif gradient is not None:
             groups = self._groups(len(b.dy), b.tape.cache_scale * PATCH_BYTES)
             parts = rows_at_offsets(b.x, b.indexes, len(b.dy))
             memory = self._group_memory(b.tape, groups, is_zeroed=True)
@@ -157,10 +178,14 @@ class TimeHeightConvolutionKernel(Kernel):
                 add_affine_gradient(b.tape, patches, self._by_height(b.dy, rows), gradient)
 
     def _record_input_derivative(self, b: Backpropagation, dx: Array) -> None:
-        tape, groups = b.tape, self._groups(len(b.dy), b.tape.cache_scale * PATCH_BYTES)
+        tape = b.tape
         if not b.add:
             tape.fill(0.0, dx)
         parts = rows_at_offsets(dx, b.indexes, len(b.dy))
+        if self._has_stacks(tape, len(b.dy)):
+            self.height_products.record_input_derivative(tape, b.dy, self.linear, parts)
+            return
+        groups = self._groups(len(b.dy), tape.cache_scale * PATCH_BYTES)
         memory = self._group_memory(tape, groups, is_zeroed=False)
         for rows in groups:
             patches, dy = memory[: rows.stop - rows.start], self._by_height(b.dy, rows)

@@ -76,7 +76,7 @@ class HeightPatches:
         self._copies = [copy for copy in _patch_copies(component) if copy.time < num_times]
         # The output heights for which the input has all heights.
         heights = {height for time, height in component.offsets if time in times}
-        self._whole = _heights_within(component, min(heights), max(heights))
+        self._whole = heights_within(component, min(heights), max(heights))
 
     def memory(self, tape: Operations, rows: int, *, is_zeroed: bool) -> Array:
         """Scratch memory for the patches of `rows` rows.
@@ -133,10 +133,10 @@ def _patch_copies(c: TimeHeightConvolutionComponent) -> list[PatchCopy]:
         numbered = list(group)
         start, low = numbered[0][0], numbered[0][1][1]
         high = numbered[-1][1][1]
-        inner = _heights_within(c, low, high)
+        inner = heights_within(c, low, high)
         pieces = [(start, low, high, inner)]
         for number, (_, height) in numbered:
-            whole = _heights_within(c, height, height)
+            whole = heights_within(c, height, height)
             pieces += [(number, height, height, part) for part in _outside(whole, inner)]
         copies += [
             _patch_copy(c, times.index(time), number, first, last, heights)
@@ -146,7 +146,7 @@ def _patch_copies(c: TimeHeightConvolutionComponent) -> list[PatchCopy]:
     return copies
 
 
-def _heights_within(c: TimeHeightConvolutionComponent, low: int, high: int) -> range:
+def heights_within(c: TimeHeightConvolutionComponent, low: int, high: int) -> range:
     """The output heights for which the input has all heights from offset low to offset high."""
     first = max(0, -(low // c.height_subsample_out))
     last = min(c.height_out - 1, (c.height_in - 1 - high) // c.height_subsample_out)

@@ -74,8 +74,10 @@ class FisherEstimate:
         return min(self.options.rank, dim - 1)
 
     def first_w(self, dim: int) -> _Doubles:
-        """W of the fixed estimate that a run starts from, (rank(dim), dim); the rank is not 0."""
+        """W of the fixed estimate that a run starts from, (rank(dim), dim)."""
         rank = self.rank(dim)
+        if not rank:
+            return np.zeros((0, dim))
         scale = 1.0 / math.sqrt(2.0 + (dim + rank) * self.options.alpha / dim)
         return scale * _spread_rows(rank, dim)
 

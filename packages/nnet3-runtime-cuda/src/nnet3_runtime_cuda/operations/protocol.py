@@ -44,6 +44,8 @@ class Operations(Protocol):
             core.
         gains_by_tiles: Whether tiles, with fewer products and more passes over memory, make
             convolutions faster.
+        gains_by_stacks: Whether stacks of products make convolutions faster than patches, which
+            are products of larger matrices.
         preconditions_rows: Whether the natural gradient preconditions narrow rows; if not, it
             preconditions whole gradients where that is less work.
     """
@@ -51,6 +53,7 @@ class Operations(Protocol):
     dtype: np.dtype[Any]
     cache_scale: ClassVar[int]
     gains_by_tiles: ClassVar[bool]
+    gains_by_stacks: ClassVar[bool]
     preconditions_rows: ClassVar[bool]
 
     @property
@@ -266,7 +269,10 @@ class Operations(Protocol):
     def matmul(
         self, a: Array, b: Array, out: Array, *, add: bool = False, plus: Array | None = None
     ) -> None:
-        """out = a b, or out += a b, or out = plus + a b."""
+        """out = a b, or out += a b, or out = plus + a b; also of stacks of matrices.
+
+        The matrices of a stack may share the factor b, (inner, columns).
+        """
 
     def scaled_product(
         self,
