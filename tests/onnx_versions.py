@@ -41,8 +41,9 @@ def models(opset: int) -> Iterator[tuple[str, Any, Arrays, Arrays]]:
         case_names,
         computation_request,
         load_case,
+        network,
     )
-    from test_reference_onnx import compile_optimized, network
+    from test_reference_onnx import compile_optimized
 
     for case in map(load_case, case_names()):
         nnet = network(case)

@@ -23,6 +23,7 @@ import pytest
 
 if TYPE_CHECKING:
     from nnet3_computation import ComputationRequest
+    from nnet3_descriptors import Nnet
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "tests" / "reference"
@@ -186,6 +187,15 @@ def assert_close(
         assert actual[name].dtype == np.float32
         scale = max(np.abs(array).max(), 1e-3)
         np.testing.assert_allclose(actual[name] / scale, array / scale, rtol=0, atol=tolerance)
+
+
+def network(case: ReferenceCase) -> Nnet:
+    """The network in the mode in which the case runs."""
+    # Imported here, as nnet3-computation below: the files can be read without any package.
+    from nnet3_descriptors import read_nnet, set_test_mode
+
+    nnet = read_nnet(case.network_path)
+    return set_test_mode(nnet) if case.test_mode else nnet
 
 
 def computation_request(case: ReferenceCase) -> ComputationRequest:

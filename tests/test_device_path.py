@@ -18,7 +18,7 @@ import pytest
 from emulated_device import DryRun, HostPlatform, compiler
 from nnet3_compiler import compile_computation
 from nnet3_computation import NnetComputation
-from nnet3_descriptors import Nnet, read_nnet, set_test_mode, vectorize
+from nnet3_descriptors import Nnet, vectorize
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cuda import fusion
@@ -27,6 +27,7 @@ from reference_cases import (
     assert_close,
     computation_request,
     load_case,
+    network,
     parametrize_cases,
 )
 
@@ -38,9 +39,7 @@ needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C++ 
 
 def program(case: ReferenceCase) -> tuple[Nnet, NnetComputation]:
     """The network of a case and its optimized computation."""
-    nnet = read_nnet(case.network_path)
-    if case.test_mode:
-        nnet = set_test_mode(nnet)
+    nnet = network(case)
     return nnet, optimize(nnet, compile_computation(nnet, computation_request(case)))
 
 

@@ -49,6 +49,7 @@ from reference_cases import (
     assert_close,
     computation_request,
     load_case,
+    network,
     parametrize_cases,
 )
 
@@ -135,12 +136,6 @@ def torch(cupy: Any) -> Any:
     if not module.cuda.is_available():
         pytest.skip("PyTorch sees no CUDA device")
     return module
-
-
-def network(case: ReferenceCase) -> Nnet:
-    """The network in the mode in which the case runs."""
-    nnet = read_nnet(case.network_path)
-    return set_test_mode(nnet) if case.test_mode else nnet
 
 
 def compiled(nnet: Nnet, request: ComputationRequest) -> NnetComputation:

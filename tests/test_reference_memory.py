@@ -2,9 +2,8 @@
 
 from nnet3_compiler import compile_computation
 from nnet3_computation import plan_memory
-from nnet3_descriptors import read_nnet, set_test_mode
 from nnet3_optimizer import OptimizeOptions, optimize
-from reference_cases import ReferenceCase, computation_request, parametrize_cases
+from reference_cases import ReferenceCase, computation_request, network, parametrize_cases
 
 EXCESS = 1.02
 
@@ -14,8 +13,7 @@ OPTIONS = OptimizeOptions(), OptimizeOptions(recompute_activations=False)
 @parametrize_cases()
 def test_plan_is_near_the_bound(case: ReferenceCase) -> None:
     """A plan is within 2 % of a lower bound, with two sets of passes or none."""
-    nnet = read_nnet(case.network_path)
-    nnet = set_test_mode(nnet) if case.test_mode else nnet
+    nnet = network(case)
     compiled = compile_computation(nnet, computation_request(case))
 
     for computation in (compiled, *(optimize(nnet, compiled, options) for options in OPTIONS)):

@@ -9,20 +9,20 @@ import onnxruntime
 import pytest
 from nnet3_compiler import compile_computation
 from nnet3_computation import ComputationRequest, NnetComputation
-from nnet3_descriptors import Nnet, read_nnet, set_test_mode
+from nnet3_descriptors import Nnet
 from nnet3_optimizer import optimize
 from nnet3_runtime_onnx import OnnxComputer, to_onnx
-from reference_cases import ReferenceCase, assert_close, computation_request, parametrize_cases
+from reference_cases import (
+    ReferenceCase,
+    assert_close,
+    computation_request,
+    network,
+    parametrize_cases,
+)
 
 Compile = Callable[[Nnet, ComputationRequest], NnetComputation]
 
 TOLERANCE = 1e-4
-
-
-def network(case: ReferenceCase) -> Nnet:
-    """The network in the mode in which the case runs."""
-    nnet = read_nnet(case.network_path)
-    return set_test_mode(nnet) if case.test_mode else nnet
 
 
 def compile_optimized(nnet: Nnet, request: ComputationRequest) -> NnetComputation:

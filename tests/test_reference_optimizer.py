@@ -5,17 +5,15 @@ With any option turned off, results stay the same.
 
 from nnet3_compiler import compile_computation
 from nnet3_computation import peak_bytes
-from nnet3_descriptors import read_nnet, set_test_mode
 from nnet3_optimizer import OptimizeOptions, check_computation, optimize, verify_equivalent
 from optimizer_trials import KALDIS_PASSES, SWITCHES, Trial, working_commands
-from reference_cases import ReferenceCase, computation_request, parametrize_cases
+from reference_cases import ReferenceCase, computation_request, network, parametrize_cases
 
 
 @parametrize_cases()
 def test_costs_no_more_than_kaldi(case: ReferenceCase) -> None:
     """Programs have no more working commands and peak bytes than Kaldi's; passes are proven."""
-    nnet = read_nnet(case.binary_path)
-    nnet = set_test_mode(nnet) if case.test_mode else nnet
+    nnet = network(case)
     compiled = compile_computation(nnet, computation_request(case))
     check_computation(nnet, compiled, check_rewrite=True)
 
@@ -31,8 +29,7 @@ def test_costs_no_more_than_kaldi(case: ReferenceCase) -> None:
 @parametrize_cases()
 def test_without_one_option(case: ReferenceCase) -> None:
     """With any single option turned off, results are those of the compiled computation, proven."""
-    nnet = read_nnet(case.network_path)
-    nnet = set_test_mode(nnet) if case.test_mode else nnet
+    nnet = network(case)
     trial = Trial(
         nnet=nnet,
         request=computation_request(case),
@@ -48,8 +45,7 @@ def test_without_one_option(case: ReferenceCase) -> None:
 @parametrize_cases()
 def test_passes_beyond_kaldis_save_memory(case: ReferenceCase) -> None:
     """All passes together are checked and proven, and need no more memory than Kaldi's set."""
-    nnet = read_nnet(case.binary_path)
-    nnet = set_test_mode(nnet) if case.test_mode else nnet
+    nnet = network(case)
     compiled = compile_computation(nnet, computation_request(case))
     few = optimize(nnet, compiled, KALDIS_PASSES)
 

@@ -6,11 +6,17 @@ import numpy as np
 import pytest
 from nnet3_compiler import compile_computation
 from nnet3_computation import ComputationRequest, NnetComputation
-from nnet3_descriptors import Nnet, read_nnet, set_test_mode, vectorize
+from nnet3_descriptors import Nnet, vectorize
 from nnet3_optimizer import check_computation, optimize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cpu import recorder
-from reference_cases import ReferenceCase, assert_close, computation_request, parametrize_cases
+from reference_cases import (
+    ReferenceCase,
+    assert_close,
+    computation_request,
+    network,
+    parametrize_cases,
+)
 
 Compile = Callable[[Nnet, ComputationRequest], NnetComputation]
 
@@ -29,12 +35,6 @@ parametrize_programs = pytest.mark.parametrize(
         pytest.param(compile_optimized, id="optimized"),
     ],
 )
-
-
-def network(case: ReferenceCase) -> Nnet:
-    """The network in the mode in which the case runs."""
-    nnet = read_nnet(case.network_path)
-    return set_test_mode(nnet) if case.test_mode else nnet
 
 
 @parametrize_programs
