@@ -245,7 +245,7 @@ def targets(session: nox.Session) -> None:
     tests = "tests/test_c_runtime.py", "tests/test_web_page.py"
     session.run("pytest", *tests, *TWO_PROCESSES, *session.posargs)
     options = f"--first-seed={int(time.time())}", "--count=100"
-    for target in ("clang", "aarch64", "wasm32"):
+    for target in ("cblas", "clang", "aarch64", "wasm32"):
         session.run("python", "tests/judge_random_c.py", *options, env={"C_TARGET": target})
     for network in ("digits", "lstm"):
         session.run("python", "tests/c_stream.py", network, "1000000")

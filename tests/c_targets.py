@@ -102,11 +102,12 @@ _WASMTIME = importlib.util.find_spec("wasmtime") and [
 ]
 TARGETS = (
     _native("gcc"),
-    _native("gcc", *WITH_CBLAS, name="cblas"),
     _native("clang"),
     Target("zig", _ZIG),
     _cross("aarch64", "aarch64-linux-musl", runner=_QEMU and [_QEMU]),
     _cross("wasm32", "wasm32-wasi", "-msimd128", runner=_WASMTIME),
 )
-"""Two compilers, one of them also with products by a CBLAS, a third one, and two other processors
-that it compiles for."""
+"""Two compilers, a third one, and two other processors that it compiles for."""
+
+CBLAS = _native("gcc", *WITH_CBLAS, name="cblas")
+"""Products by a CBLAS."""

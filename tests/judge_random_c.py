@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import package_tests  # noqa: F401  the helpers of the packages
 from c_computer import COMPILER
-from c_targets import TARGETS, Target
+from c_targets import CBLAS, TARGETS, Target
 from judged_cases import Arrays, Case, case_of_seed
 from judged_seeds import Judged, judge_seeds
 from nnet3_computation import NnetComputation
@@ -35,7 +35,9 @@ TOO_FEW_DIGITS = 0.1
 
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 CHOSEN = os.environ.get("C_TARGET", "cc")
-TARGET = {each.name: each for each in (*TARGETS, Target("cc", COMPILER and [COMPILER]))}[CHOSEN]
+TARGET = {each.name: each for each in (*TARGETS, CBLAS, Target("cc", COMPILER and [COMPILER]))}[
+    CHOSEN
+]
 
 
 def outputs_of_program(

@@ -16,7 +16,7 @@ import nnet3
 import numpy as np
 import pytest
 from c_computer import COMPILER
-from c_targets import TARGETS, Target
+from c_targets import CBLAS, TARGETS, Target
 from nnet3_conformance import judge_class, reference_cases
 from nnet3_runtime_c import ConversionError
 from nnet3_tables import read_table
@@ -35,10 +35,8 @@ LEFT, RIGHT = 12, 12
 SEEDS = range(100, 100 + int(os.environ.get("C_SEEDS", "4")))
 TOOLS = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
-on_each_target = pytest.mark.parametrize("target", TARGETS, ids=str)
 
-
-@on_each_target
+@pytest.mark.parametrize("target", TARGETS, ids=str)
 def test_conformance(target: Target, tmp_path: Path) -> None:
     """All cases pass, as compiled and as optimized; of training, the forward part counts."""
     runtime = target.computer(tmp_path, target.quick)
@@ -80,7 +78,7 @@ def check_digits(compute: Callable[[list[np.ndarray]], bytes]) -> None:
     assert not len(found)
 
 
-@on_each_target
+@pytest.mark.parametrize("target", [*TARGETS, CBLAS], ids=str)
 def test_digits(target: Target, tmp_path: Path) -> None:
     """Optimized code for chunks, with weights in a file."""
     nnet3.export_c(MODEL, frames=FRAMES, name="digits", weights_in_source=False).write(tmp_path)
