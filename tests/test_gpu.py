@@ -32,6 +32,7 @@ from nnet3_descriptors import Nnet, read_nnet, set_test_mode, vectorize
 from nnet3_descriptors.files import read_matrix
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import DeviceError, DeviceMemoryError, DeviceNnet, NnetComputer, RunError
+from nnet3_runtime_cuda.kernels import convolution
 from nnet3_training import (
     ChainObjective,
     ChainOptions,
@@ -176,6 +177,18 @@ def test_derivatives(case: ReferenceCase, device: Any) -> None:
     if "gradient" in case.arrays:
         gradient = {"gradient": vectorize(computer.gradient)}
         assert_close(gradient, {"gradient": case.arrays["gradient"]}, TOLERANCE)
+
+
+@parametrize_cases(only=lambda case: "cnn" in case.name or "convolution" in case.name)
+def test_large_convolutions(
+    case: ReferenceCase, device: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So are they without patches, as convolutions with many rows and filters are computed."""
+    monkeypatch.setattr(convolution, "FEWEST_FILTERS", 1)
+    monkeypatch.setattr(convolution, "PATCH_BYTES", 0)
+    test_outputs(case, device)
+    if any(io.has_deriv for io in case.request.outputs):
+        test_derivatives(case, device)
 
 
 @parametrize_cases(only=lambda case: "params_after4" in case.arrays)
