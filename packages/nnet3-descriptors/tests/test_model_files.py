@@ -17,12 +17,14 @@ from nnet3_descriptors.files import (
     SparseMatrix,
     TextReader,
     TextWriter,
+    release,
 )
 from nnet3_descriptors.files.source import read_matrix, read_vector
 from nnet3_descriptors.limits import Limits, use_limits
 from nnet3_descriptors.model_files.network import (
     AcousticModel,
     read_acoustic_model,
+    read_model,
     read_nnet,
     write_acoustic_model,
     write_nnet,
@@ -102,6 +104,25 @@ class TestSources:
         assert params.flags.aligned
         assert not params.flags.writeable
         assert not params.flags.owndata
+
+    @pytest.mark.parametrize("offset", range(4))
+    def test_large_parameters_stay_in_place(self, tmp_path, offset: int) -> None:
+        """Where it is asked for, large arrays are views of the file, whatever their alignment."""
+        nnet = parse_config(
+            "input-node name=input dim=200\n"
+            "component name=affine type=AffineComponent input-dim=200 output-dim=100\n"
+            "component-node name=affine component=affine input=input\n"
+            "output-node name=output input=affine"
+        )
+        (tmp_path / "archive").write_bytes(b"x" * offset + written(nnet))
+
+        read = read_model(f"{tmp_path}/archive:{offset}", in_place=True)
+        parameters = read.component("affine").linear_params
+        release([parameters])
+
+        assert not parameters.flags.owndata
+        assert not parameters.flags.writeable
+        assert read == nnet
 
     def test_offset_in_an_archive(self, nnet: Nnet, tmp_path) -> None:
         """`path:offset` starts reading at the offset."""

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from nnet3_descriptors.model_files.network import read_acoustic_model as read_acoustic_model
     from nnet3_descriptors.model_files.network import read_model as read_model
     from nnet3_descriptors.model_files.network import read_nnet as read_nnet
-    from nnet3_descriptors.model_files.network import read_rereadable as read_rereadable
     from nnet3_descriptors.model_files.network import write_acoustic_model as write_acoustic_model
     from nnet3_descriptors.model_files.network import write_nnet as write_nnet
     from nnet3_descriptors.network_structure import INPUT_SUFFIX as INPUT_SUFFIX

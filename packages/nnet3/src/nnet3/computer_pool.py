@@ -273,6 +273,7 @@ class ComputerPool:
                 workspace=workspace,
             )
             taken = computer.memory_bytes
+            self._device_nnet.leave_files()
         finally:
             with self._lock:
                 if matrices >= LARGE:

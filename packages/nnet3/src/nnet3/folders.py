@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import attrs
-from nnet3_descriptors import AcousticModel, Nnet, parse_config, read_rereadable
+from nnet3_descriptors import AcousticModel, Nnet, parse_config, read_model
 from nnet3_descriptors.files import read_file
 from nnet3_runtime_cuda import RunError
 
@@ -40,29 +40,20 @@ def read_folder(path: str | os.PathLike[str]) -> ModelFolder:
     return ModelFolder.read(path)
 
 
-def nnet_of(
-    folder: ModelFolder,
-) -> tuple[Nnet | AcousticModel, Callable[[], Nnet | AcousticModel] | None]:
+def nnet_of(folder: ModelFolder) -> Nnet | AcousticModel:
     """The network of a folder, changed by the config lines of extract.config, if there are any.
-
-    Returns:
-        The network, and what reads it again; see `read_rereadable`.
 
     Raises:
         SpeechError: the folder has no network.
         ModelFileError, ConfigError: a file cannot be read.
     """
-    model, read = read_rereadable(folder.network)
+    model = read_model(folder.network, in_place=True)
     if "extract.config" not in folder.files:
-        return model, read
+        return model
     lines = read_file(folder.files["extract.config"]).decode("utf-8", "replace")
-
-    def changed(model: Nnet | AcousticModel) -> Nnet | AcousticModel:
-        if isinstance(model, AcousticModel):
-            return attrs.evolve(model, nnet=parse_config(lines, base=model.nnet))
-        return parse_config(lines, base=model)
-
-    return changed(model), None if read is None else lambda: changed(read())
+    if isinstance(model, AcousticModel):
+        return attrs.evolve(model, nnet=parse_config(lines, base=model.nnet))
+    return parse_config(lines, base=model)
 
 
 def labels_of(

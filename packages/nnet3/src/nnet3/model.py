@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack, overload
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors import AcousticModel, Nnet, Nnet3Error, read_rereadable
+from nnet3_descriptors import AcousticModel, Nnet, Nnet3Error, read_model
 from nnet3_descriptors.editing import for_inference
 from nnet3_descriptors.files import PathOrFile
 from nnet3_descriptors.forking import GATE
@@ -35,7 +35,7 @@ from nnet3.computer_pool import ComputerPool
 from nnet3.folders import labels_of, nnet_of, read_folder
 from nnet3.known_results import KnownResults
 from nnet3.many_utterances import check_table, for_each, is_batch, pairs_of, utterances_of, value_of
-from nnet3.networks import Networks, structure_of
+from nnet3.networks import Prepared, only_output
 from nnet3.output_scores import ScoreOptions
 from nnet3.utterance_segments import EvenSegmentOptions, SegmentOptions, segment_work
 from nnet3.utterance_work import Work
@@ -93,22 +93,22 @@ def load(
         OptionError: the capacity is not a positive integer, or the folder of the cache no path.
         DeviceError: there is no such device or precision, or what drives it is missing.
     """
-    folder = read = None
+    folder = None
     if isinstance(source, Nnet | AcousticModel):
         model = source
     elif isinstance(source, str | os.PathLike) and os.path.isdir(source):
         folder = read_folder(source)
-        model, read = nnet_of(folder)
+        model = nnet_of(folder)
     else:
         if isinstance(source, bytes | bytearray | memoryview):
             source = io.BytesIO(source)
-        model, read = read_rereadable(source)
+        model = read_model(source, in_place=True)
     priors = transition_model = None
     if isinstance(model, AcousticModel):
         transition_model = model.transition_model
         priors = model.priors if model.priors.size else None
-    loaded = Model(
-        _network_of(model),
+    return Model(
+        model.nnet if isinstance(model, AcousticModel) else model,
         priors=priors,
         output=output,
         device=device,
@@ -121,14 +121,6 @@ def load(
         folder=folder,
         cache_dir=cache_dir,
     )
-    if read is not None:
-        loaded._networks.forget(lambda: _network_of(read()))
-    return loaded
-
-
-def _network_of(model: Nnet | AcousticModel) -> Nnet:
-    """The network of a model file."""
-    return model.nnet if isinstance(model, AcousticModel) else model
 
 
 class Model:
@@ -222,8 +214,8 @@ class Model:
                 f"the network has no output node '{OUTPUT}'; it has {sorted(outputs)}; "
                 "output=... chooses one"
             )
-        self._networks = Networks(nnet, output)
-        _, chosen, self.untrained = self._networks.get()
+        self._networks = Prepared.of(nnet, output)
+        _, chosen, self.untrained = self._networks
         if self.untrained:
             warnings.warn(
                 f"the network is not trained: batch-norm component '{self.untrained[0]}' has no "
@@ -237,7 +229,8 @@ class Model:
         self.priors = None
         if priors is not None and (output == OUTPUT or outputs.get(output) == np.size(priors)):
             self.priors = frozen(np.array(as_vector(priors, "priors", self.output_dim)))  # a copy
-        self.pooling = pooling_node(collapsed := for_inference(chosen))
+        collapsed = for_inference(only_output(chosen))
+        self.pooling = pooling_node(collapsed)
         compiler = CachingCompiler(collapsed, capacity=capacity, cache_dir=cache_dir)
         self.left_context, self.right_context = KnownResults(chosen, cache_dir).context
         self.modulus = collapsed.modulus
@@ -256,7 +249,7 @@ class Model:
         )
         self._minibatches = Minibatches(self._pool, compiler.compile)
         self._chunk_network = ChunkNetwork(
-            nnet=structure_of(chosen),
+            nnet=chosen,
             modulus=self.modulus,
             input_dim=self.input_dim,
             ivector_dim=self.ivector_dim,
@@ -299,11 +292,10 @@ class Model:
     def nnet(self) -> Nnet:
         """The network in test mode; its output is 'output', whichever node that is.
 
-        Of a file that was loaded, the parameters are read again at the first use, because the model
-        itself has them in other forms. Another file may have replaced it, but it must not have been
-        overwritten.
+        Large parameters of a binary file that was loaded are views of it, not aligned in memory.
+        Another file may have replaced it, but it must not have been overwritten.
         """
-        return self._networks.get().chosen
+        return self._networks.chosen
 
     def _whole_only(self, known: KnownResults) -> str | None:
         """Why an utterance cannot be cut into chunks, or None."""
@@ -328,7 +320,7 @@ class Model:
         with self._making_others:
             found = self._others.get(output)
             if found is None:
-                found = Model(self._networks.get().whole, output=output, **self._settings)
+                found = Model(self._networks.whole, output=output, **self._settings)
                 self._others[output] = found
             return found
 

@@ -1,21 +1,14 @@
-"""The network of a model: its structure stays in memory, its parameters can be read again."""
+"""The network of a model, with the output that is wanted."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from typing import NamedTuple
 
-import numpy as np
 from nnet3_descriptors import Nnet, set_test_mode
 from nnet3_descriptors.forking import GATE
-from nnet3_descriptors.values import frozen
 
 from nnet3.chunk_work import OUTPUT
 from nnet3.stand_in_statistics import with_stand_in_statistics
-
-LARGE = 1 << 12
-"""The fewest elements of parameters that a structure does without."""
 
 
 class Prepared(NamedTuple):
@@ -51,46 +44,10 @@ class Prepared(NamedTuple):
         return cls(whole, with_output(whole, output), untrained)
 
 
-class Networks:
-    """The networks of a model, in memory or to be read again."""
-
-    def __init__(self, nnet: Nnet, output: str) -> None:
-        """Prepares a network; see `Prepared.of`."""
-        self._output = output
-        self._lock = threading.Lock()
-        self._read: Callable[[], Nnet] | None = None
-        self._prepared: Prepared | None = Prepared.of(nnet, output)
-
-    def get(self) -> Prepared:
-        """The networks with their parameters; if they have to be read, they stay in memory."""
-        with self._lock:
-            if self._prepared is None:
-                assert self._read is not None
-                self._prepared = Prepared.of(self._read(), self._output)
-            return self._prepared
-
-    def forget(self, read: Callable[[], Nnet]) -> None:
-        """Frees the parameters until somebody asks for them.
-
-        Args:
-            read: Reads the network that this was made with.
-        """
-        with self._lock:
-            self._prepared, self._read = None, read
-
-
-def structure_of(nnet: Nnet) -> Nnet:
-    """The network without the values of its large parameters, which are 0 and take no memory."""
-    counts = [array.size for each in nnet.components for array in each.parameter_arrays().values()]
-    # The system gives memory to pages that are written, and nobody writes these.
-    zeros = frozen(np.zeros(max(counts, default=0), np.float32))
-    replaced = {}
-    for name, component in zip(nnet.component_names, nnet.components, strict=True):
-        large = {
-            each: zeros[: array.size].reshape(array.shape)
-            for each, array in component.parameter_arrays().items()
-            if array.size >= LARGE
-        }
-        if large:
-            replaced[name] = component.with_parameters(large)
-    return nnet.with_components(replaced)
+def only_output(nnet: Nnet) -> Nnet:
+    """The network without the outputs, and what only they need, that are not named 'output'."""
+    if len(nnet.output_nodes) == 1:
+        return nnet
+    with GATE.importing():
+        from nnet3.output_nodes import with_output
+    return with_output(nnet, OUTPUT)

@@ -24,6 +24,7 @@ from nnet3_descriptors.files.source import open_reader as open_reader
 from nnet3_descriptors.files.source import read_file as read_file
 from nnet3_descriptors.files.source import read_matrix as read_matrix
 from nnet3_descriptors.files.source import read_vector as read_vector
+from nnet3_descriptors.files.source import release as release
 from nnet3_descriptors.files.source import stream_name as stream_name
 from nnet3_descriptors.files.sparse import SparseMatrix as SparseMatrix
 from nnet3_descriptors.files.text_reader import TextReader as TextReader

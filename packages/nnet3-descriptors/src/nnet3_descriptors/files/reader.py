@@ -37,9 +37,11 @@ class Reader(ABC):
         position: The start of the next element.
         component: Name of the component that is being read, for errors.
         binary: Whether the file is binary.
+        in_place: Whether large arrays may be views of the bytes where these are not aligned.
     """
 
     binary: bool
+    in_place: bool = False
 
     def __init__(self, data: memoryview, path: str, position: int = 0, origin: int = 0) -> None:
         self.data = data

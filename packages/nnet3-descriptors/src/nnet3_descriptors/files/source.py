@@ -5,6 +5,7 @@ import mmap
 import os
 import re
 import stat
+from collections.abc import Iterable
 from typing import IO, BinaryIO, Final
 
 import numpy as np
@@ -113,24 +114,27 @@ def stream_name(stream: object) -> str:
     return name if isinstance(name, str) else "<stream>"  # a pipe has its number for a name
 
 
-def is_mapped(reader: Reader) -> bool:
-    """Whether the bytes of a reader are a map of a file, which can be read any number of times."""
-    return isinstance(reader.data.obj, mmap.mmap)
+def release(data: Iterable[object]) -> None:
+    """Gives the memory of maps of files back to the system, which reads pages again when used.
 
-
-def release(reader: Reader) -> None:
-    """Gives the memory of a map back to the system.
-
-    Most arrays are copies. The pages of the others are read again at their first use.
+    Args:
+        data: Bytes or arrays, of which some may be views of maps.
     """
-    mapping = reader.data.obj
-    if isinstance(mapping, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-        mapping.madvise(mmap.MADV_DONTNEED)
+    for mapping in {id(found): found for found in map(_origin, data)}.values():
+        if isinstance(mapping, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            mapping.madvise(mmap.MADV_DONTNEED)
+
+
+def _origin(data: object) -> object:
+    """What has the memory of bytes or of an array."""
+    while isinstance(data, np.ndarray):
+        data = data.base
+    return data.obj if isinstance(data, memoryview) else data
 
 
 def leave_behind(source: PathOrFile, reader: Reader) -> None:
     """Moves an open file, if it can be moved, to the byte behind the last element read."""
-    release(reader)
+    release([reader.data])
     if not isinstance(source, str | os.PathLike) and source.seekable():
         source.seek(reader.offset)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from typing import Final, Self
 
 import attrs
@@ -120,43 +119,25 @@ def read_nnet(path_or_file: source.PathOrFile) -> Nnet:
     return model.nnet if isinstance(model, AcousticModel) else model
 
 
-def read_model(path_or_file: source.PathOrFile) -> Nnet | AcousticModel:
+def read_model(path_or_file: source.PathOrFile, *, in_place: bool = False) -> Nnet | AcousticModel:
     """Reads a model file: the network of a .raw file, or the acoustic model of a .mdl file.
 
     Args:
         path_or_file: As for `read_nnet`.
+        in_place: Whether all large arrays are views of a binary file. They take no memory once
+            `nnet3_descriptors.files.release` has given it back, but Kaldi's files do not align
+            them: NumPy is slower with such arrays. Another file may replace this one, but it must
+            not be overwritten.
 
     Raises:
         ModelFileError: the file cannot be read, or holds neither.
     """
-    return read_rereadable(path_or_file)[0]
-
-
-def read_rereadable(
-    path_or_file: source.PathOrFile,
-) -> tuple[Nnet | AcousticModel, Callable[[], Nnet | AcousticModel] | None]:
-    """Reads a model file as `read_model` does, perhaps to read it again.
-
-    Returns:
-        The model; and a function that reads it again, for a regular file. The file stays mapped
-        for that, which takes no memory; another file that replaces it changes nothing.
-
-    Raises:
-        ModelFileError: the file cannot be read, or holds no model.
-    """
     reader = source.open_reader(path_or_file)
-    start = reader.position
-
-    def read() -> Nnet | AcousticModel:
-        reader.position = start
-        is_acoustic = _begins_with_transition_model(reader)
-        model = _read_acoustic_model(reader) if is_acoustic else _read_network(reader)
-        source.release(reader)
-        return model
-
-    model = read()
+    reader.in_place = in_place
+    is_acoustic = _begins_with_transition_model(reader)
+    model = _read_acoustic_model(reader) if is_acoustic else _read_network(reader)
     source.leave_behind(path_or_file, reader)
-    return model, read if source.is_mapped(reader) else None
+    return model
 
 
 def read_acoustic_model(path_or_file: source.PathOrFile) -> AcousticModel:

@@ -21,6 +21,7 @@ from nnet3_descriptors.components import (
     CompositeComponent,
     UpdatableComponent,
 )
+from nnet3_descriptors.files import release
 
 from nnet3_runtime_cuda.cpu.machine import CpuMachine
 from nnet3_runtime_cuda.cpu.products import check_switches
@@ -258,6 +259,13 @@ class DeviceNnet:
         if self._starts[-1] > begin:
             tape.fill(0.0, self._direction[begin:])
         return self.machine.finish(tape)
+
+    def leave_files(self) -> None:
+        """Gives back the memory of parameters that are views of files: kernels have laid them out.
+
+        Whoever uses them again gets them from the files.
+        """
+        release(array for named in self._arrays for array in named.values())
 
     def kernel(self, component: int) -> Kernel:
         """The kernel of the component of that number.

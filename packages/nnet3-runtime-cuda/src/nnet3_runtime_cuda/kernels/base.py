@@ -233,7 +233,8 @@ class ComponentStore:
         Returns:
             (cols, rows), a view or a copy.
         """
-        if not (pays and self.is_fixed):
+        # NumPy copies factors that are not aligned for each product.
+        if not (self.is_fixed and (pays or not matrix.flags.aligned)):
             return matrix.T
 
         def make() -> Array:

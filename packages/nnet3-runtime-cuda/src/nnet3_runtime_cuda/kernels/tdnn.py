@@ -17,7 +17,7 @@ from nnet3_runtime_cuda.kernels.parameters import (
     rows_at_offsets,
 )
 from nnet3_runtime_cuda.kernels.registry import kernel_for
-from nnet3_runtime_cuda.kernels.tiled_product import TiledProduct
+from nnet3_runtime_cuda.kernels.tiled_product import TiledProduct, goes_by_taps, record_by_taps
 from nnet3_runtime_cuda.operations import Array, Operations
 from nnet3_runtime_cuda.operations.gradients import (
     AffineGradient,
@@ -98,14 +98,18 @@ class TdnnKernel(Kernel):
 
     def propagate(self, p: Propagation) -> None:
         """Records y = sum of x_i A_i^T, + b; or y += that, without bias."""
+        assert isinstance(p.indexes, TimeOffsetPrecomputedIndexes)
         tape, add = p.tape, p.add and not self.has_bias
         bias = self.bias if self.has_bias else None
         tiled = self._tiled(tape, p.indexes, len(p.y), is_precise=self.store.forward_is_precise)
         if tiled is not None:
             tiled.record_forward(tape, p.x, p.y, bias=bias, add=add)
             return
+        parts = rows_at_offsets(p.x, p.indexes, len(p.y))
         splice = self._splice(p.x, p.indexes, len(p.y))
-        if splice is not None:
+        if goes_by_taps(tape, self.store, self.linear, p.indexes.row_offsets):
+            record_by_taps(tape, self.store, self.linear, parts, p.y, add=add)
+        elif splice is not None:
             wide = tape.scratch(len(splice.x), len(self.linear) * len(splice.offsets))
             record_product(self.store, tape, splice.x, splice.by_row(self.linear), wide)
             terms = [*([p.y] if add else []), *splice.products(wide)]
@@ -113,7 +117,7 @@ class TdnnKernel(Kernel):
             for term in terms[2:]:
                 tape.add(p.y, term, p.y)
         else:
-            x = self._side_by_side(tape, rows_at_offsets(p.x, p.indexes, len(p.y)))
+            x = self._side_by_side(tape, parts)
             record_product(self.store, tape, x, self.linear, p.y, add=add)
         if bias is not None:
             tape.add(p.y, bias, p.y)

@@ -131,7 +131,7 @@ class TileBlocking:
             # Their factors then take no more scratch memory than a splice of these rows would.
             num_taps = tiles.taps.shape[1]
             most_columns = min(most_columns, tiles.rows * num_taps // tiles.num_products)
-        elif in_panels and wide < ABOUT_AS_WIDE * narrow:
+        elif in_panels and _most_fixed_columns(narrow, wide) == wide:
             row_bytes = tiles.num_products * (narrow + wide) * itemsize
             most_columns = wide
             most_rows = min(max(PANEL_BLOCK_BYTES // row_bytes, PANEL_BLOCK_ROWS), BLOCK_ROWS)
@@ -214,6 +214,18 @@ def _parts(spans: Sequence[slice], everything: slice, *, is_wide_input: bool) ->
     return parts
 
 
+def fixed_parts(input_dim: int, output_dim: int) -> list[Part]:
+    """The parts for parameters in panels that never change, whatever the number of rows."""
+    narrow, wide = sorted((input_dim, output_dim))
+    spans = parts_of_at_most(wide, _most_fixed_columns(narrow, wide))
+    return _parts(spans, slice(0, narrow), is_wide_input=input_dim > output_dim)
+
+
+def _most_fixed_columns(narrow: int, wide: int) -> int:
+    """The most columns of the wider side in such a part."""
+    return wide if wide < ABOUT_AS_WIDE * narrow else PART_COLUMNS
+
+
 PADDING = 16
 """Elements added to each row of a matrix that is read by columns, so that its rows do not all fall
 into the same set of the cache."""
@@ -272,15 +284,21 @@ class TileFactors:
     def _fixed(self, part: Part) -> Sequence[Array | Panels]:
         def record(tape: Operations) -> list[list[Array]]:
             memories = [self.memory(tape, self._num_sums) for _ in self._parts]
-            return [
+            wholes = [
                 self._whole(tape, each, memory)
                 for each, memory in zip(self._parts, memories, strict=True)
             ]
+            return [whole[1:-1] if self._in_panels else whole for whole in wholes]
 
         groups = self._store.fixed_factors(
             self._linear, self._taps.shape, record, in_panels=self._in_panels
         )
-        return groups[part.number]
+        if not self._in_panels:
+            return groups[part.number]
+        # Products of few rows use the same panels: see `record_by_taps`.
+        of_taps = self.by_tap(self._linear, part)
+        first, last = (self._store.panels(of_taps[:, tap]) for tap in (0, -1))
+        return [first, *groups[part.number], last]
 
     def _changing(
         self, tape: Operations, part: Part, *, transposed: bool

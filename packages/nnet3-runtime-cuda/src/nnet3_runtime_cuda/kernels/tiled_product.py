@@ -21,7 +21,13 @@ import numpy as np
 
 from nnet3_runtime_cuda.kernels.base import ComponentStore
 from nnet3_runtime_cuda.kernels.parameters import record_factor_product
-from nnet3_runtime_cuda.kernels.tile_parts import Part, Share, TileBlocking, TileFactors
+from nnet3_runtime_cuda.kernels.tile_parts import (
+    Part,
+    Share,
+    TileBlocking,
+    TileFactors,
+    fixed_parts,
+)
 from nnet3_runtime_cuda.kernels.time_tiles import TileBlock, TimeTiles
 from nnet3_runtime_cuda.operations import Array, Operations
 from nnet3_runtime_cuda.operations.panels import ROWS
@@ -38,6 +44,58 @@ memory, and have to be read from it."""
 
 FEWEST_CHANGING_ROWS = 256
 """The same where parameters can change: they are transformed for each product."""
+
+
+def _fewest_columns(linear: Array, num_taps: int) -> int:
+    """The columns of the narrower side."""
+    columns: int = min(len(linear), linear.shape[1] // num_taps)
+    return columns
+
+
+def goes_by_taps(
+    tape: Operations, store: ComponentStore, linear: Array, offsets: Sequence[int]
+) -> bool:
+    """Whether direct products are sums of two products, one for each tap: where tiles exist, too.
+
+    So the parameters of a tap stand in memory in one layout, whatever the numbers of rows. With
+    more taps, tiles have no factor for those in the middle, and few rows would take a tenth longer.
+    """
+    return (
+        store.is_fixed
+        and len(offsets) == 2
+        and offsets[0] < offsets[1]
+        and store.takes_tiles(tape)
+        and tape.gains_by_panels(ROWS[-1])
+        and _fewest_columns(linear, len(offsets)) >= FEWEST_COLUMNS
+    )
+
+
+def record_by_taps(
+    tape: Operations,
+    store: ComponentStore,
+    linear: Array,
+    xs: Sequence[Array],
+    y: Array,
+    *,
+    add: bool,
+) -> None:
+    """Records y (+)= sum over taps k of xs[k] A_k^T.
+
+    Args:
+        tape: Records the arithmetic.
+        store: Keeps the panels.
+        linear: A, (output_dim, taps * input_dim).
+        xs: For each tap (rows, input_dim).
+        y: (rows, output_dim).
+        add: Whether to add to the contents of `y`.
+    """
+    by_tap = linear.reshape(len(linear), len(xs), -1)
+    for part in fixed_parts(by_tap.shape[2], len(linear)):
+        for tap, x in enumerate(xs):
+            factor = store.panels(by_tap[part.outputs, tap, part.inputs])
+            adds = add or tap > 0 or not part.begins_outputs
+            with tape.passing():
+                record_factor_product(tape, x[:, part.inputs], factor, y[:, part.outputs], add=adds)
 
 
 class TiledProduct:
@@ -99,8 +157,7 @@ class TiledProduct:
             rows: Number of output rows.
             is_precise: See `TimeTiles.at`.
         """
-        fewest_columns = min(len(linear), linear.shape[1] // len(offsets))
-        if not store.takes_tiles(tape) or fewest_columns < FEWEST_COLUMNS:
+        if not store.takes_tiles(tape) or _fewest_columns(linear, len(offsets)) < FEWEST_COLUMNS:
             return None
         if rows < (FEWEST_FIXED_ROWS if store.is_fixed else FEWEST_CHANGING_ROWS):
             return None

@@ -152,6 +152,16 @@ class Panels:
 
     def _record_rows(self, tape: Operations, x: Array, out: Array, plus: Array | None) -> None:
         """Records the rows of one thread."""
+        if len(x) == 1:
+            # Libraries take one row for a vector, and are slower with it than with two rows.
+            rows, products = tape.scratch(2, x.shape[1]), tape.scratch(2, out.shape[1])
+            tape.copy(x, rows)
+            self._record_rows(tape, rows, products, None)
+            if plus is None:
+                tape.copy(products[:1], out)
+            else:
+                tape.add(plus, products[:1], out)
+            return
         for first, parts in self.groups:
             count, _, width = parts[0][1].shape
             columns = slice(first, first + count * width)
