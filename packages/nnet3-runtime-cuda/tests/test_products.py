@@ -242,7 +242,7 @@ def test_installed_libraries_of_mkl_are_found(
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     assert list(products._mkl_paths()) == []
     monkeypatch.setattr(sys, "path", [str(lib)])
-    assert list(products._mkl_paths()) == [(lib / "libmkl_rt.so.2").resolve()]
+    assert list(products._mkl_paths()) == [str((lib / "libmkl_rt.so.2").resolve())]
 
 
 @pytest.mark.parametrize("beta", [0.0, 1.0, 0.5])

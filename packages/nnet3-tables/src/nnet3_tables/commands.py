@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from typing import IO
@@ -46,6 +44,8 @@ def output_of(name: str) -> Iterator[IO[bytes]]:
     Raises:
         TableError: the command fails, or there is no shell.
     """
+    import subprocess  # few tables come from commands
+
     command = name.strip().removesuffix("|").strip()
     with subprocess.Popen(_shell(command), stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -70,6 +70,8 @@ def input_of(name: str) -> Iterator[IO[bytes]]:
     Raises:
         TableError: the command fails, or ends before it has read everything; or there is no shell.
     """
+    import subprocess
+
     command = name.strip().removeprefix("|").strip()
     broken: BrokenPipeError | None = None
     with subprocess.Popen(_shell(command), stdin=subprocess.PIPE) as process:
@@ -95,6 +97,8 @@ def _shell(command: str) -> list[str]:
     Raises:
         TableError: There is no such shell, as on most machines with Windows.
     """
+    import shutil
+
     program = _SHELL if os.path.exists(_SHELL) else shutil.which("sh")
     if program is None:
         raise TableError(

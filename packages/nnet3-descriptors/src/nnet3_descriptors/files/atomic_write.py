@@ -14,7 +14,6 @@ place when it is whole and on disk. A writer that is killed leaves it behind.
 import contextlib
 import os
 import re
-import shutil
 import stat
 import sys
 import time
@@ -151,7 +150,7 @@ def new_folder(path: str | os.PathLike[str]) -> Iterator[str]:
             yield temporary
             os.rename(temporary, target)
         except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
+            _remove_tree(temporary)
             raise
     _sync_folder(os.path.dirname(target))
 
@@ -165,7 +164,7 @@ def remove_folder(path: str | os.PathLike[str]) -> None:
     target = os.path.realpath(path)
     temporary = _temporary_name(target)
     os.rename(target, temporary)
-    shutil.rmtree(temporary, ignore_errors=True)  # what stays has the name of what is left behind
+    _remove_tree(temporary)  # what stays has the name of what is left behind
 
 
 def _locked_folder(target: str, lock: contextlib.ExitStack) -> str:
@@ -279,7 +278,7 @@ def _remove_unless_used(temporary: str, *, is_own: bool) -> None:
     descriptor = os.open(temporary, os.O_RDONLY if is_folder else os.O_WRONLY)
     try:
         if _lock(descriptor, wait=False):
-            (shutil.rmtree if is_folder else os.remove)(temporary)
+            (_remove_tree if is_folder else os.remove)(temporary)
     finally:
         os.close(descriptor)
 
@@ -310,3 +309,10 @@ def _sync_folder(folder: str) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _remove_tree(folder: str) -> None:
+    """Removes a folder with all in it, as far as it can be removed."""
+    import shutil  # with it come all kinds of compressed files, and few programs remove folders
+
+    shutil.rmtree(folder, ignore_errors=True)

@@ -16,12 +16,12 @@ from __future__ import annotations
 import ctypes
 import fnmatch
 import functools
+import glob
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import attrs
@@ -259,10 +259,9 @@ def _found() -> dict[str, Library]:
     return found
 
 
-def _mkl_paths() -> Iterator[Path]:
+def _mkl_paths() -> Iterator[str]:
     """Where the files of the installed package lie."""
-    folders = (Path(folder) for folder in sys.path)
-    if not any(True for folder in folders for _ in folder.glob("mkl-*.dist-info")):
+    if not any(_files_in(folder, "mkl-*.dist-info") for folder in sys.path):
         return
     import importlib.metadata  # takes a quarter of NumPy's import time, and MKL is rare
 
@@ -272,23 +271,28 @@ def _mkl_paths() -> Iterator[Path]:
         return
     for file in files:
         if any(fnmatch.fnmatch(file.name, pattern) for pattern in _MKL_FILES):
-            yield Path(str(file.locate())).resolve()
+            yield os.path.realpath(str(file.locate()))
 
 
-def _openblas_paths() -> Iterator[Path]:
+def _openblas_paths() -> Iterator[str]:
     """The library that NumPy has loaded."""
-    package = Path(np.__file__).parent
-    for folder in (package.parent / "numpy.libs", package / ".dylibs"):
-        yield from sorted(folder.glob("*openblas*"))
+    package = os.path.dirname(np.__file__)
+    for folder in (os.path.join(os.path.dirname(package), "numpy.libs"), f"{package}/.dylibs"):
+        yield from _files_in(folder, "*openblas*")
+
+
+def _files_in(folder: str, pattern: str) -> list[str]:
+    """The paths of files whose names match, sorted; none if there is no such folder."""
+    return sorted(glob.glob(os.path.join(glob.escape(folder), pattern)))
 
 
 def _first(
-    paths: Iterable[Path], symbol: str, types: Sequence[type[object]]
+    paths: Iterable[str], symbol: str, types: Sequence[type[object]]
 ) -> Callable[..., None] | None:
     """The function `symbol`, with arguments of these types, of the first library that has it."""
     for path in paths:
         try:
-            function: Any = getattr(ctypes.CDLL(str(path)), symbol)
+            function: Any = getattr(ctypes.CDLL(path), symbol)
         except (OSError, AttributeError):
             continue
         function.argtypes = types
