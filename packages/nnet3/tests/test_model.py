@@ -732,6 +732,18 @@ def test_parameters_stay_in_the_file(tmp_path: Path) -> None:
     assert model.stream().push(frames(40)).any()
 
 
+def test_outputs_that_nobody_asks_for_are_not_prepared() -> None:
+    """The network that computes has no other output, and no component that only that needs."""
+    other = "output-node name=other input=side\n"
+    component = "component name=side type=AffineComponent input-dim=5 output-dim=9\n"
+    node = "component-node name=side component=side input=relu\n"
+    model = Model(network(TDNN + component + node + other))
+
+    assert "side" not in model._device_nnet.nnet.component_names
+    assert "side" in model.nnet.component_names
+    assert model.compute(frames(9), output="other").shape == (9, 9)
+
+
 def test_load(tmp_path: Path) -> None:
     """A model is loaded from a path or an open file; errors name the file."""
     write_nnet(network(TDNN), tmp_path / "final.raw")

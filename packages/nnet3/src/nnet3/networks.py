@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from nnet3_descriptors import Nnet, set_test_mode
-from nnet3_descriptors.forking import GATE
 
 from nnet3.chunk_work import OUTPUT
+from nnet3.output_scores import with_output
 from nnet3.stand_in_statistics import with_stand_in_statistics
 
 
@@ -39,8 +39,6 @@ class Prepared(NamedTuple):
         whole = set_test_mode(nnet)
         if output == OUTPUT:
             return cls(whole, whole, untrained)
-        with GATE.importing():
-            from nnet3.output_scores import with_output
         return cls(whole, with_output(whole, output), untrained)
 
 
@@ -48,6 +46,4 @@ def only_output(nnet: Nnet) -> Nnet:
     """The network without the outputs, and what only they need, that are not named 'output'."""
     if len(nnet.output_nodes) == 1:
         return nnet
-    with GATE.importing():
-        from nnet3.output_nodes import with_output
     return with_output(nnet, OUTPUT)
