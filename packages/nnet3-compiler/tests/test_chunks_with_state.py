@@ -1,7 +1,6 @@
 """Chunks with state: their inputs, their outputs, and the state that they hand on."""
 
-import pytest
-from nnet3_compiler import CompilationError, chunks_with_state, compile_looped, looped_requests
+from nnet3_compiler import chunks_with_state, looped_requests
 from nnet3_computation import IoSpecification
 from nnet3_descriptors import parse_config
 
@@ -81,37 +80,3 @@ def test_names_of_states_are_new() -> None:
     chunks = chunks_with_state(nnet, looped_requests(nnet, 4))
 
     assert chunks.chunks[0].state_outputs == (("tanh", "tanh.state_"),)
-
-
-@pytest.mark.parametrize("number", [-1, 1.5, True])
-def test_numbers_of_chunks_are_refused(number: object) -> None:
-    """A number that no chunk has, or that no sequences can be, is refused."""
-    nnet = parse_config(RECURRENT)
-    made = chunks_with_state(nnet, looped_requests(nnet, 4))
-
-    with pytest.raises(CompilationError, match="a chunk has a number from 0 on"):
-        made.chunk(number)  # type: ignore[arg-type]
-    with pytest.raises(CompilationError, match="count must be a positive integer"):
-        made.chunk(0).for_sequences(number)  # type: ignore[arg-type]
-
-
-def test_sequences_are_limited() -> None:
-    """More rows than the limit are refused before they take memory."""
-    nnet = parse_config(RECURRENT)
-    chunk = chunks_with_state(nnet, looped_requests(nnet, 4)).chunk(0)
-
-    with pytest.raises(CompilationError, match=r"the rows of 'input': .* \(Limits.rows\)"):
-        chunk.for_sequences(10**9)
-
-
-def test_errors() -> None:
-    """Several sequences, and states that do not repeat soon, are refused."""
-    nnet = parse_config(RECURRENT)
-    with pytest.raises(CompilationError, match="of one sequence, n = 0"):
-        chunks_with_state(nnet, looped_requests(nnet, 4, num_sequences=2))
-    with pytest.raises(CompilationError, match=r"needs three requests \(got 2\)"):
-        chunks_with_state(nnet, looped_requests(nnet, 4)[:2])
-    far = parse_config(RECURRENT.replace("-3", "-300"))
-    for make in (chunks_with_state, compile_looped):
-        with pytest.raises(CompilationError, match="reads 300 frames away, which is 300 chunks"):
-            make(far, looped_requests(far, 1))

@@ -7,10 +7,8 @@ import pytest
 from direct_evaluation import Evaluation
 from nnet3_compiler import (
     CompilationError,
-    CompilerOptions,
     close_loop,
     compile_looped,
-    compile_segments,
     looped_chunk_size,
     looped_requests,
     with_ivector_period,
@@ -174,21 +172,6 @@ class TestRequests:
         with pytest.raises(CompilationError, match=r"chunk size must be .* \(got True\)"):
             looped_requests(nnet, True)
 
-    @pytest.mark.parametrize("name", ["i-vector", "two rates"])
-    def test_periods_are_positive(self, name: str) -> None:
-        """A period of no frames is refused, also if the network has no i-vector."""
-        with pytest.raises(CompilationError, match=r"i-vector period must be .* \(got 0\)"):
-            with_ivector_period(parse_config(NETWORKS[name]), 0)
-
-    @pytest.mark.parametrize("shift", [0, -4, 1.5, 2**31])
-    def test_shifts_are_positive(self, shift: float) -> None:
-        """A loop goes forward in time, by frames of 32 bits."""
-        nnet = parse_config(NETWORKS["two rates"])
-        segments = compile_segments(nnet, looped_requests(nnet, 6))
-
-        with pytest.raises(CompilationError, match="the shift must be a positive number of frames"):
-            close_loop(segments, shift)  # type: ignore[arg-type]
-
     def test_rows_of_the_chunks(self) -> None:
         """Each chunk gets the inputs that earlier chunks did not, and i-vectors by their period."""
         nnet = parse_config(NETWORKS["i-vector"])
@@ -206,69 +189,11 @@ class TestRequests:
             {"input": [9, 10, 11, 12], "ivector": [10, 12]},
         ]
 
-    @pytest.mark.parametrize(
-        ("arguments", "message"),
-        [
-            ({"chunk_size": 0}, r"the chunk size must be a positive integer \(got 0\)"),
-            ({"chunk_size": 1.5}, r"the chunk size must be a positive integer \(got 1.5\)"),
-            ({"frame_subsampling_factor": -1}, r"subsampling factor must be .* \(got -1\)"),
-            ({"ivector_period": 0}, r"the i-vector period must be .* \(got 0\)"),
-            ({"ivector_period": 3}, r"a multiple of the i-vector period, 3 \(got 4\)"),
-            ({"num_sequences": 0}, r"num_sequences must be a positive integer \(got 0\)"),
-            ({"extra_left_context": -1}, r"must not be negative \(got -1 to the left and 0 to"),
-        ],
-    )
-    def test_odd_arguments(self, arguments: dict[str, Any], message: str) -> None:
-        """Arguments that give no chunks are refused by name."""
-        with pytest.raises(CompilationError, match=message):
-            looped_requests(parse_config(NETWORKS["i-vector"]), **({"chunk_size": 4} | arguments))
-
-    def test_closing_needs_segments_and_debug_info(self) -> None:
-        """Segments that are too few, or without debug info, cannot be closed to a loop."""
-        nnet = parse_config(NETWORKS["tdnn"])
-        requests = looped_requests(nnet, 4)
-        with pytest.raises(CompilationError, match=r"at least three segments \(got 2\)"):
-            close_loop(compile_segments(nnet, requests[:2]), 4)
-        segments = compile_segments(nnet, requests, CompilerOptions(output_debug_info=False))
-        with pytest.raises(CompilationError, match="debug info is needed"):
-            close_loop(segments, 4)
-
-    def test_no_requests(self) -> None:
-        """A computation needs at least one segment."""
-        with pytest.raises(CompilationError, match="needs at least one request"):
-            compile_segments(parse_config(NETWORKS["tdnn"]), [])
-
     def test_ivector_period(self) -> None:
         """An i-vector for all frames becomes one for each period."""
         nnet = with_ivector_period(parse_config(NETWORKS["i-vector"]), 5)
 
         assert "Round(ivector, 5)" in str(nnet.node("last_input").descriptor)
-
-    def test_third_request_follows_the_second(self) -> None:
-        """Requests that are not shifted copies of each other cannot be continued."""
-        nnet = parse_config(NETWORKS["tdnn"])
-        first, second, _ = looped_requests(nnet, 4)
-        with pytest.raises(CompilationError, match="must be the second one, shifted in time"):
-            compile_looped(nnet, (first, second, second))
-        with pytest.raises(CompilationError, match=r"needs three requests \(got 2\)"):
-            compile_looped(nnet, (first, second))
-
-    def test_no_derivatives(self) -> None:
-        """Several segments cannot have derivatives."""
-        nnet = parse_config(NETWORKS["tdnn"])
-        requests = [
-            ComputationRequest(
-                inputs=request.inputs,
-                outputs=[
-                    IoSpecification(name=io.name, indexes=io.indexes, has_deriv=True)
-                    for io in request.outputs
-                ],
-                need_model_derivative=True,
-            )
-            for request in looped_requests(nnet, 4)
-        ]
-        with pytest.raises(CompilationError, match=r"can't have derivatives \(request 0 has\)"):
-            compile_looped(nnet, requests)
 
 
 class TestRepetition:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import nnet3_descriptors.components
 import pytest
-from nnet3_descriptors import NetworkError, component_class
 from nnet3_descriptors.components import Component, PrecomputedIndexes
 from nnet3_descriptors.lazy_exports import modules_of_exports
 
@@ -72,11 +71,3 @@ def test_all_names_are_there() -> None:
 
     assert names <= set(dir(nnet3_descriptors.components))
     assert all(getattr(nnet3_descriptors.components, name).__name__ == name for name in names)
-
-
-def test_unknown_names() -> None:
-    """An unknown class is an attribute error, an unknown type a network error."""
-    with pytest.raises(AttributeError, match="has no attribute 'TanComponent'"):
-        nnet3_descriptors.components.TanComponent  # noqa: B018
-    with pytest.raises(NetworkError, match="unknown component type 'TanComponent'"):
-        component_class("TanComponent")

@@ -29,7 +29,7 @@ from nnet3_descriptors.components import (
 )
 from nnet3_descriptors.components.index_rules import Windows
 from nnet3_descriptors.components.index_rules.time_offsets import TimeGrid, sequences
-from nnet3_descriptors.errors import LimitError, NetworkError, Nnet3Error
+from nnet3_descriptors.errors import LimitError, Nnet3Error
 from nnet3_descriptors.indexes import (
     INT32_MAX,
     LEAST_TIME,
@@ -189,15 +189,6 @@ class TestStatistics:
         assert pooling.precompute_indexes(rows, rows, False) == StatisticsPoolingPrecomputedIndexes(
             forward_indexes=[[0, 1], [0, 2]], backward_indexes=np.empty((0, 2))
         )
-
-    def test_two_outputs_in_one_period(self) -> None:
-        """Several outputs within one period of statistics are refused."""
-        component = StatisticsExtractionComponent(input_dim=2, output_period=5)
-
-        with pytest.raises(NetworkError, match="must lie in different periods"):
-            component.precompute_indexes(
-                make_indexes(0, np.arange(5)), make_indexes(0, [0, 1]), True
-            )
 
 
 def tdnn(time_offsets: list[int]) -> TdnnComponent:

@@ -2,14 +2,10 @@
 
 import threading
 
-import attrs
 import pytest
 from nnet3_descriptors import (
     ConfigError,
-    LimitError,
     Limits,
-    Nnet,
-    SerializationError,
     current_limits,
     parse_config,
     use_limits,
@@ -41,17 +37,6 @@ def test_config_lines_are_held_against_the_limits(limits: Limits, message: str) 
 
     assert message in str(caught.value)
     assert str(caught.value).startswith("line ")
-
-
-def test_a_network_is_held_against_the_limits_however_it_is_made() -> None:
-    """The limits hold for containers and constructors, too."""
-    nnet = parse_config(CONFIG)
-
-    with use_limits(Limits(nodes=5)):
-        with pytest.raises(LimitError, match=r"^the number of nodes: 6 is above the limit of 5"):
-            attrs.evolve(nnet)
-        with pytest.raises(SerializationError, match="the number of nodes: 6 is above the limit"):
-            Nnet.from_bytes(nnet.to_bytes())
 
 
 def test_limits_are_exact() -> None:

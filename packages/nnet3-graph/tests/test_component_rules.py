@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nnet3_computation import ComputationRequest, IoSpecification, RequestError
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import parse_config
 from nnet3_descriptors.components import TdnnComponent
 from nnet3_descriptors.components.index_rules import AtOffsets
@@ -126,19 +126,6 @@ def test_no_closed_form_for_a_configuration() -> None:
     """If closed_form returns None, the component is asked about its rows."""
     with mock.patch.object(WithClosedForm, "form", None):
         assert isinstance(component_rule(component_of(WithClosedForm), 1), Asked)
-
-
-@pytest.mark.parametrize("form", [(), (AtOffsets((0,)),) * 3])
-def test_a_closed_form_of_another_modulus(form) -> None:
-    """The error names the type and both numbers."""
-    message = (
-        f"^WithClosedForm: the closed form must have a divisor of the modulus 2 .* {len(form)}$"
-    )
-    with (
-        mock.patch.object(WithClosedForm, "form", form),
-        pytest.raises(RequestError, match=message),
-    ):
-        component_rule(component_of(WithClosedForm), 1)
 
 
 def test_types_that_are_asked() -> None:

@@ -15,7 +15,7 @@ from c_computer import COMPILER, STRICT, WITH_CBLAS, CComputer
 from nnet3_compiler import compile_computation, compile_looped, looped_requests
 from nnet3_computation import ComputationRequest, IoSpecification, NnetComputation
 from nnet3_descriptors import Nnet, parse_config
-from nnet3_runtime_c import ConversionError, to_c
+from nnet3_runtime_c import to_c
 from nnet3_runtime_c.constants import integer_panels, panels, real
 from small_networks import RECURRENT
 
@@ -260,31 +260,6 @@ output-node name=a.b input=input
 """
 
 
-def test_what_is_refused() -> None:
-    """An error names the component or the node, and why."""
-    request = ComputationRequest(
-        inputs=[IoSpecification.from_range("input", 0, 2)],
-        outputs=[IoSpecification.from_range("output", 0, 2)],
-    )
-    nnet = network(RANDOM)
-    with pytest.raises(ConversionError) as caught:
-        to_c(nnet, compile_computation(nnet, request))
-    assert str(caught.value) == (
-        "the computation cannot be expressed in C: component 'mask' of type DropoutComponent draws "
-        "random numbers: set test mode"
-    )
-    nnet = network(TWINS)
-    request = ComputationRequest(
-        inputs=[IoSpecification.from_range("input", 0, 2)],
-        outputs=[IoSpecification.from_range(name, 0, 2) for name in ("a-b", "a.b")],
-    )
-    with pytest.raises(ConversionError, match=r"two of the nodes \['a-b', 'a.b', 'input'\] have"):
-        to_c(nnet, compile_computation(nnet, request))
-    nnet, computation = spliced()
-    with pytest.raises(ConversionError, match=r"expected a name of up to 31 .*, found 'My-net'"):
-        to_c(nnet, computation, name="My-net")
-
-
 def test_names_do_not_end_comments() -> None:
     """A component's name, which a file chooses, adds no code to the source."""
     nnet, computation = spliced()
@@ -299,14 +274,3 @@ def test_names_do_not_end_comments() -> None:
 
     assert "__int__f__void____, RectifiedLinearComponent */" in source
     assert "(*f)" not in source
-
-
-def test_parameters_that_are_no_numbers() -> None:
-    """An infinite parameter is refused, by its name."""
-    nnet, computation = spliced()
-    affine = nnet.component("affine")
-    bias = np.full(19, np.inf, np.float32)
-    broken = nnet.with_components({"affine": affine.with_parameters({"bias_params": bias})})
-
-    with pytest.raises(ConversionError, match=r"affine\.bias has elements that are no finite"):
-        to_c(broken, computation)

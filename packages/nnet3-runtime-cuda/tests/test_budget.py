@@ -51,16 +51,3 @@ def test_minibatch_that_is_named_fits() -> None:
     assert (
         plan_memory(computation(24)).arena_bytes <= free < plan_memory(computation(25)).arena_bytes
     )
-
-
-@pytest.mark.parametrize(
-    ("free", "debug_info", "message"),
-    [
-        (10, True, "not one sequence of the 4 would fit"),
-        (250, False, "a minibatch 0.250 times as large would fit"),
-    ],
-)
-def test_other_advice(free: int, debug_info: bool, message: str) -> None:
-    """If no minibatch fits, or its size is unknown, the message says that."""
-    with pytest.raises(DeviceMemoryError, match=message):
-        check_fits(1000, device(free), computation(4, debug_info=debug_info))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from computations import request
 from nnet3 import CachingCompiler
-from nnet3_computation import CheckError, ComputationError, NnetComputation, commands
+from nnet3_computation import CheckError, NnetComputation, commands
 from nnet3_computation.commands import command_table
 from nnet3_descriptors import parse_config
 from nnet3_optimizer import OptimizeOptions
@@ -66,25 +66,6 @@ def test_ranges_that_a_type_does_not_have(kind: int, limit: float, message: str)
         round_trip(np.ones((2, 4), np.float32), kind, limit, truncate=True)
 
     assert str(caught.value).partition("\n")[0] == f"compression: c1: CompressMatrix: {message}"
-
-
-def test_decompression_of_what_is_not_compressed() -> None:
-    """Decompressing a matrix that was not compressed is an error that names the command."""
-    nnet = parse_config("input-node name=input dim=2\noutput-node name=output input=input")
-    computation = NnetComputation(
-        matrices=[[0, 0], [1, 2]],
-        submatrices=[[0, 0, 0, 0, 0], [1, 0, 1, 0, 2]],
-        command_table=command_table(
-            [
-                commands.AcceptInput(matrix=1, node=0),
-                commands.DecompressMatrix(matrix=1),
-                commands.ProvideOutput(matrix=1, node=1),
-                commands.NoOperationMarker(),
-            ]
-        ),
-    )
-    with pytest.raises(ComputationError, match=r"^c1: DecompressMatrix: m1 is not compressed$"):
-        NnetComputer(nnet, computation)
 
 
 def test_values_beyond_the_limit() -> None:

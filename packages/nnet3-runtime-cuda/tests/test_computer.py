@@ -20,7 +20,7 @@ from nnet3_computation.commands import AllocMatrixUndefined, Command, Propagate
 from nnet3_descriptors import Nnet, parse_config, vectorize
 from nnet3_descriptors.editing import set_learning_rate
 from nnet3_optimizer import optimize
-from nnet3_runtime_cuda import DeviceError, DeviceNnet, NnetComputer, RunError
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer, RunError
 from nnet3_runtime_cuda.cpu import Workspace
 from nnet3_runtime_cuda.errors import TrainingError
 from nnet3_runtime_cuda.kernels.nonlinear import TanhKernel
@@ -86,43 +86,6 @@ def spoilt(value: float) -> np.ndarray:
     array = random(ROWS, 4)
     array[5, 2] = value
     return array
-
-
-@pytest.mark.parametrize(
-    ("inputs", "message"),
-    [
-        ({}, "input 'input' is missing"),
-        ({"input": random(ROWS, 4), "ivector": random(1, 4)}, "'ivector'"),
-        ({"input": random(ROWS, 5)}, r"input 'input'.*\(8, 4\).*\(8, 5\)"),
-        ({"input": random(ROWS + 1, 4)}, r"input 'input'.*\(8, 4\).*\(9, 4\)"),
-        ({"input": spoilt(np.nan)}, "input 'input'.*found nan in row 5, column 2"),
-        ({"input": spoilt(-np.inf)}, "input 'input'.*found -inf in row 5, column 2"),
-        ({"input": np.full((ROWS, 4), "x")}, "input 'input'.*<U1"),
-    ],
-)
-def test_bad_input(inputs: dict[str, np.ndarray], message: str) -> None:
-    """The error names the node, what was expected and what was found."""
-    with pytest.raises(RunError, match=message):
-        affine_computer().forward(inputs)
-
-
-def test_a_computation_without_commands() -> None:
-    """A computation without commands can be bound; its first run is an error."""
-    nnet = single("type=AffineComponent input-dim=4 output-dim=3", dim=4)
-    computation = compile_computation(nnet, request(TIMES, TIMES))
-    empty = attrs.evolve(computation, command_table=computation.command_table[:0])
-
-    with pytest.raises(RunError, match="the computation has no commands"):
-        NnetComputer(nnet, empty).forward({})
-
-
-def test_bad_output_derivative() -> None:
-    """Output derivatives are checked in the same way."""
-    computer = affine_computer()
-    computer.forward({"input": random(ROWS, 4)})
-
-    with pytest.raises(RunError, match=r"output derivative 'output'.*\(8, 3\).*\(8, 4\)"):
-        computer.backward({"output": random(ROWS, 4)})
 
 
 def test_refused_chunks_can_be_given_again() -> None:
@@ -304,27 +267,6 @@ def test_settings_of_numpy() -> None:
         computer.backward({"output": random(ROWS, 3).astype(np.float64) * 1e-300})
 
 
-def test_backward_needs_forward() -> None:
-    """Each backward pass needs a new forward pass."""
-    computer = affine_computer()
-    with pytest.raises(RunError, match="needs a forward"):
-        computer.backward({"output": random(ROWS, 3)})
-    computer.forward({"input": random(ROWS, 4)})
-    computer.backward({"output": random(ROWS, 3)})
-    with pytest.raises(RunError, match="needs a forward"):
-        computer.backward({"output": random(ROWS, 3)})
-
-
-def test_inference_has_no_backward() -> None:
-    """A backward pass of a computation without derivatives is an error."""
-    computer = affine_computer(training=False)
-    computer.forward({"input": random(ROWS, 4)})
-    with pytest.raises(RunError, match="without a backward pass"):
-        computer.backward({"output": random(ROWS, 3)})
-    with pytest.raises(RunError, match="did not ask for the derivative"):
-        _ = computer.gradient
-
-
 def test_inputs_and_outputs_are_the_callers() -> None:
     """Inputs stay unchanged, and a later run does not change earlier outputs."""
     nnet = network()
@@ -458,24 +400,6 @@ def test_double_precision() -> None:
 
     assert double["output"].dtype == np.float64
     np.testing.assert_allclose(single_precision["output"], double["output"], rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "found"),
-    [(np.int32, "int32"), (np.float16, "float16"), (">f4", ">f4"), ("single1", "'single1'")],
-)
-def test_other_precisions(dtype: Any, found: str) -> None:
-    """An unsupported dtype is refused; the message lists the supported ones."""
-    message = re.escape(f"the dtype must be float32 or float64 (got {found})")
-    with pytest.raises(DeviceError, match=f"^{message}$"):
-        DeviceNnet(network(), dtype=dtype)
-
-
-@pytest.mark.parametrize("seed", [-1, 0.5, None])
-def test_seeds(seed: Any) -> None:
-    """A seed that random generators cannot have is refused before a number is drawn."""
-    with pytest.raises(RunError, match=f"^the seed must be an integer >= 0 .got {seed}.$"):
-        DeviceNnet(network(), seed=seed)
 
 
 AFFINE = "type=AffineComponent input-dim=4 output-dim=3"

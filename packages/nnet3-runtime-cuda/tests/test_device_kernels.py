@@ -199,15 +199,6 @@ def test_kernels_take_no_more_pointers_than_devices_allow(shape: tuple[int, ...]
     assert MOST_POINTERS // 16 < max(pointers) <= MOST_POINTERS
 
 
-def test_too_many_elements_for_an_index_are_refused() -> None:
-    """A matrix too large for 32-bit indexes is an error, not a wrong result."""
-    tape = DeviceNnet(single("type=NoOpComponent dim=40", dim=40), device=DryRun()).tape()
-    large = tape.empty((1 << 20, 1 << 11), np.float32)
-    tape.copy(large, large[::-1])
-    with pytest.raises(ValueError, match=r"less than 2\^31 elements, found 2147483648"):
-        tape.run()
-
-
 def test_shadows_without_memory_can_be_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the system reserves no addresses, shadows can be printed but not computed with."""
     monkeypatch.setattr(memory.sys, "platform", "elsewhere")

@@ -155,23 +155,6 @@ def test_start_is_orthonormal() -> None:
     assert (r != 0).any(axis=0).all()
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"rank": 0},
-        {"update_period": 0},
-        {"alpha": -1.0},
-        {"num_samples_history": 0.0},
-        {"num_minibatches_history": 1.0},
-        {"num_minibatches_history": -1.0},
-    ],
-)
-def test_options_out_of_range(options: dict[str, float]) -> None:
-    """Senseless options are refused by name."""
-    with pytest.raises(ValueError, match=next(iter(options))):
-        NaturalGradientOptions(**options)
-
-
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("count", [50, 10, 5])
 @pytest.mark.parametrize("has_bias", [True, False])

@@ -12,7 +12,6 @@ from nnet3_computation import (
     AllocMatrixUndefined,
     AllocMatrixZeroed,
     CompressMatrix,
-    ComputationError,
     CopyRows,
     CopyRowsMulti,
     CopyToRowsMulti,
@@ -168,25 +167,3 @@ def test_compression_to_signs(kind: int) -> None:
     found = round_trip([-1e9, -1.0, 0.0, 1e-30, 7.0], kind, 0.0, truncate=False)
 
     check(found, [0, 0, 0, 1, 1])
-
-
-@pytest.mark.parametrize(
-    ("commands", "message"),
-    [
-        ([DeallocMatrix(matrix=2)], "c1: DeallocMatrix: m2 is not allocated"),
-        ([MatrixCopy(output=2, input=1)], "c1: MatrixCopy: m2 is not allocated"),
-        (
-            [AllocMatrixZeroed(matrix=2), MatrixCopy(output=2, input=3)],
-            r"c2: MatrixCopy: values of shape \(2, 2\) do not fit a submatrix of \(3, 2\)",
-        ),
-        (
-            [AllocMatrixZeroed(matrix=2), MatrixAdd(output=2, input=3)],
-            r"c2: MatrixAdd: values of shape \(2, 2\) do not fit a submatrix of \(3, 2\)",
-        ),
-    ],
-    ids=["free", "copy", "shape", "shape of sum"],
-)
-def test_commands_that_do_not_fit(commands: list[object], message: str) -> None:
-    """Errors name the command and the matrix."""
-    with pytest.raises(ComputationError, match=f"^{message}$"):
-        run(X, [(3, 2)], commands, parts=[(1, 0, 2, 0, 2)])

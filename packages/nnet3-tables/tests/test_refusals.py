@@ -76,16 +76,6 @@ def test_keys_that_come_twice(tmp_path: Path) -> None:
         read_tokens(f"ark:{tmp_path}/a.scp")
 
 
-def test_lookup_that_is_closed(tmp_path: Path) -> None:
-    """A lookup that is closed says so."""
-    with write_table(f"ark:{tmp_path}/a.ark") as table:
-        table.write("a", MATRIX)
-    with MatrixLookup(f"ark:{tmp_path}/a.ark") as lookup:
-        pass
-    with pytest.raises(TableError, match=r"cannot read '.*a\.ark': the table is closed"):
-        lookup.get("a")
-
-
 def test_objects_that_cannot_be_written(tmp_path: Path) -> None:
     """A writer of objects refuses what is no bytes, and entries after its end."""
     name = f"{tmp_path}/{'n' * 250}"

@@ -7,7 +7,6 @@ from pathlib import Path
 import attrs
 import numpy as np
 import pytest
-from nnet3_descriptors import LimitError
 from nnet3_descriptors.files import new_writer, open_reader, read_matrix
 from nnet3_tools.training.lda_stats import LdaStats
 from nnet3_training import SparsePosteriors
@@ -219,17 +218,6 @@ def test_mistakes(arguments: list[str], message: str) -> None:
     assert done.returncode in (1, 255)
     assert message in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_too_many_sums() -> None:
-    """Sums of a number of classes that a file invents are counted before they take memory."""
-    with pytest.raises(LimitError) as caught:
-        LdaStats(2**31 - 1, 40)
-
-    assert str(caught.value) == (
-        "the sums of 2147483647 classes of 40 columns: 85899345880 is above the limit of 100000000 "
-        "(Limits.rows)"
-    )
 
 
 @pytest.mark.usefixtures("frames")
