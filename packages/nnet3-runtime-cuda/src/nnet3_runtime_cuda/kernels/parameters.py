@@ -33,7 +33,7 @@ def record_product(
 ) -> None:
     """Records out = x A^T, or out += x A^T, or out = plus + x A^T, with parameters A of the store.
 
-    Fixed parameters get the fastest layout for the number of rows.
+    Fixed parameters get one layout for all numbers of rows.
 
     Args:
         store: Keeps the copies.
@@ -49,8 +49,8 @@ def record_product(
     factor: Array | Panels
     if panels is not None:
         factor = panels
-    elif store.is_fixed and tape.gains_by_panels(min(rows, ROWS.stop - 1)):
-        # With more rows panels lose no time, and the parameters stand in memory in one layout.
+    elif store.is_fixed and tape.gains_by_panels(ROWS[-1]):
+        # One row, or more of them, take no longer, and parameters stand in memory in one layout.
         factor = store.panels(parameters)
     else:
         factor = store.transposed(parameters, pays=tape.gains_by_transposing(rows, parameters))
