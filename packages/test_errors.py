@@ -1,4 +1,4 @@
-"""What is done wrong, and the errors that say so, in the errors.txt of packages.
+"""What is done wrong, and the errors that say so, in the errors.txt beside tests.
 
 Each part of such a text is run as doctest does, with the names of the module of tests that its
 title begins with, in an empty folder. An error stands there by its name and its whole text. The
@@ -20,7 +20,8 @@ HERE = Path(__file__).parent
 
 def parts() -> Iterator[Any]:
     """The parts of all texts, each with the module that its title names."""
-    for path in [*HERE.glob("errors.txt"), *sorted(HERE.glob("*/tests/errors.txt"))]:
+    texts = (HERE.glob(f"{place}errors.txt") for place in ("", "../tests/", "*/tests/"))
+    for path in sorted({path.resolve() for paths in texts for path in paths}):
         for part in re.split("^# ", path.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
             title, _, text = part.partition("\n")
             module = path.with_name(f"test_{title.partition(':')[0]}.py")
@@ -49,6 +50,7 @@ def imported(path: Path) -> ModuleType:
 @pytest.mark.parametrize(("module", "text"), [*parts()])
 def test_errors(module: Path, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error is raised, and has this text."""
+    monkeypatch.syspath_prepend(module.parent)
     names = vars(imported(module))
     monkeypatch.chdir(tmp_path)
     names = {**names, "tmp_path": Path(), "monkeypatch": monkeypatch}

@@ -6,9 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from nnet3 import Model
-from nnet3_compiler import CompilationError, chunks_with_state, looped_requests, with_ivector_period
 from nnet3_descriptors import Nnet, parse_config, write_nnet
-from nnet3_runtime_cuda import RunError
 from nnet3_tables import read_table, write_table
 from tool_runs import run_tool
 
@@ -41,43 +39,10 @@ def test_whole_utterances() -> None:
         np.testing.assert_array_equal(outputs, expected)
 
 
-def test_chunks_and_streams_are_refused() -> None:
-    """Whatever would cut the utterance says which read forbids it."""
-    model = Model(network())
-
-    with pytest.raises(RunError, match=f"^{CUT}"):
-        model.compute(FRAMES, frames_per_chunk=4)
-    with pytest.raises(RunError, match=f"^utterance 'a': {CUT}"):
-        list(model.compute_many([("a", FRAMES)], frames_per_chunk=4))
-    with pytest.raises(CompilationError, match=f"^{ENDLESS}"):
-        model.stream()
-    with pytest.raises(CompilationError, match=f"^{ENDLESS}"):
-        with_ivector_period(network(), 4)
-    with pytest.raises(CompilationError, match=f"^{ENDLESS}"):
-        chunks_with_state(network(), looped_requests(network(), 4))
-
-
 LAYER = (
     "component name=c type=NoOpComponent dim=2",
     "component-node name=a component=c input=Scale(0.5, input)",
 )
-
-
-@pytest.mark.parametrize(
-    ("read", "reason"),
-    [
-        ("Sum(input, IfDefined(ReplaceIndex(input, t, 7)))", r"ReplaceIndex\(input, t, 7\)"),
-        ("Sum(a, Offset(ReplaceIndex(a, t, 0), 2))", r"ReplaceIndex\(a, t, 0\)"),
-        ("Switch(a, ReplaceIndex(Offset(a, 2), t, 0))", r"ReplaceIndex\(Offset\(a, 2\), t, 0\)"),
-    ],
-)
-def test_reads_through_other_nodes_and_descriptors(read: str, reason: str) -> None:
-    """A read at any fixed time counts, directly or through layers, optional or not."""
-    model = Model(network(read, *LAYER))
-
-    for cut in (model.stream, lambda: model.compute(FRAMES, frames_per_chunk=4)):
-        with pytest.raises((RunError, CompilationError), match=f"^'output' reads {reason}, which"):
-            cut()
 
 
 @pytest.mark.parametrize(

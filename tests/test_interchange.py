@@ -6,7 +6,6 @@ from pathlib import Path
 import attrs
 import numpy as np
 import pytest
-from nnet3 import CacheError, CachingCompiler
 from nnet3_compiler import (
     CompilationError,
     Compiler,
@@ -25,13 +24,12 @@ from nnet3_computation import (
     parse_computation,
 )
 from nnet3_computation.memory import plan_memory, with_memory_plan
-from nnet3_descriptors import Nnet, SerializationError, parse_config
+from nnet3_descriptors import Nnet, parse_config
 from nnet3_descriptors.editing import rename_node
 from nnet3_descriptors.serialization import from_json, to_json
 from nnet3_descriptors.structure import NetworkFingerprint
 from nnet3_graph import build_computation_graph
 from nnet3_optimizer import (
-    EquivalenceError,
     OptimizeOptions,
     check_computation,
     optimize,
@@ -122,19 +120,6 @@ def test_version_2_says_more_of_the_same_commands(name: str) -> None:
     assert attrs.evolve(new, network=None, requests=(), memory_plan=None) == old
 
 
-def test_versions_to_come_are_refused_by_name() -> None:
-    """The message says which versions can be read, and which release would read the file."""
-    data = compiled(network()).to_bytes().replace(b'version\\":2', b'version\\":3')
-
-    with pytest.raises(SerializationError) as caught:
-        NnetComputation.from_bytes(data)
-
-    assert str(caught.value) == (
-        "expected version 1 to 2 of the format 'nnet3.computation', got 3, which a newer version "
-        "of this package reads"
-    )
-
-
 def test_extras_are_skipped() -> None:
     """What stands beside the content under the key "extras" changes nothing."""
     wanted = request()
@@ -181,32 +166,6 @@ def test_a_computation_of_another_network_is_refused_by_all_that_take_it() -> No
         assert message in str(caught.value), name
 
 
-def test_a_cache_of_another_network_is_refused(tmp_path: Path) -> None:
-    """The message names the file and the node."""
-    cache = CachingCompiler(network())
-    cache.compile(request())
-    cache.save(tmp_path / "cache")
-
-    with pytest.raises(CacheError, match=r"cache: .*another network: .*node 3; here that is"):
-        CachingCompiler(network("Scale(-1, input)")).load(tmp_path / "cache")
-
-
-def test_another_request_is_refused_by_check_and_proof() -> None:
-    """The message names the numbers of rows of both requests."""
-    nnet = network()
-    computation, other = compiled(nnet), compiled(nnet, request(5))
-
-    check_computation(nnet, computation, request())
-    with pytest.raises(ComputationError) as caught:
-        check_computation(nnet, computation, request(5))
-    assert str(caught.value) == (
-        "the computation is of another request: input 'input': it was made with number of rows 5, "
-        "this request has 6"
-    )
-    with pytest.raises(EquivalenceError, match="compiled for different requests; segment 0"):
-        verify_equivalent(nnet, computation, other)
-
-
 def test_names_and_parameters_do_not_count() -> None:
     """A computation runs with a network that differs in nothing else."""
     nnet = network()
@@ -219,15 +178,6 @@ def test_names_and_parameters_do_not_count() -> None:
     for each in (renamed, zeroed):
         assert NetworkFingerprint.of(each) == computation.network
         check_runnable(each, computation)
-
-
-def test_what_training_changes_counts() -> None:
-    """A computation that updates a component is refused once the component is frozen."""
-    nnet = network()
-    frozen = nnet.with_components({"affine": nnet.components[0].replace(learning_rate=0.0)})
-
-    with pytest.raises(CheckError, match=r"another component 0; here that is 'affine', \["):
-        check_runnable(frozen, compiled(nnet))
 
 
 def test_passes_keep_what_a_computation_was_made_for() -> None:

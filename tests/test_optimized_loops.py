@@ -203,28 +203,6 @@ def test_fixed_frame_that_comes_later(is_optimized: bool) -> None:
     assert_like_segments(network(FIXED), chunks(2), MANY_ROUNDS, is_optimized, has_chunks=False)
 
 
-@pytest.mark.parametrize(
-    ("frame", "message"),
-    [
-        (
-            300,
-            "a node waits for others for 302 frames, which is 151 chunks of 2 frames: in 200 "
-            "chunks its state would not be seen to repeat; larger chunks would do",
-        ),
-        (
-            500,
-            "in 200 chunks of 2 frames, node 'a_input' does not come to compute all chunks "
-            "alike: it waits for rows further back, or reads a fixed t; larger chunks may do",
-        ),
-    ],
-)
-def test_fixed_frame_that_comes_too_late(frame: int, message: str) -> None:
-    """A loop that would begin to read a fixed frame after hundreds of chunks is refused."""
-    nnet = network(FIXED.replace("30", str(frame)))
-    with pytest.raises(CompilationError, match=message):
-        compile_looped(nnet, chunks(2))
-
-
 def test_fixed_times_in_chunks_with_a_state() -> None:
     """Chunks that count times from their own beginning read nothing at a fixed time."""
     with pytest.raises(

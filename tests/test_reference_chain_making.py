@@ -7,7 +7,6 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import attrs
 import numpy as np
 import pytest
 from chain_graphs import largest_difference
@@ -20,7 +19,6 @@ from nnet3_speech.hmm import (
 )
 from nnet3_tables import read_objects
 from nnet3_training import (
-    ExampleError,
     Fst,
     read_chain_examples,
     read_chain_supervision,
@@ -223,27 +221,6 @@ def is_path(pdfs: Sequence[int], fst: Fst, transitions: Transitions) -> bool:
             if label and source in states and transitions.pdfs[label] == pdf
         }  # fmt: skip
     return any(np.isfinite(fst.final_costs[state]) for state in states)
-
-
-def test_unconstrained_of_other_labels() -> None:
-    """Pdfs as labels, and supervisions without times or merged, give one clear error."""
-    _, transitions = system(DIGITS)
-    [known, *_] = (e.value for e in read_objects(f"ark:{DIGITS}/sup.ark", read_supervision))
-    rng = np.random.default_rng(1)
-    of_others = attrs.evolve(known, label_dim=70)
-    with pytest.raises(ExampleError, match=r"of 62 transition-ids, .*found 70 labels"):
-        unconstrained(of_others, transitions, rng)
-    wrong = attrs.evolve(known, frames_per_sequence=1)
-    with pytest.raises(ExampleError, match="of 1 frames has paths of"):
-        unconstrained(wrong, transitions, rng)
-    costs = known.fst.costs.copy()
-    costs[40] = 5e36
-    expensive = attrs.evolve(known, fst=attrs.evolve(known.fst, costs=costs))
-    with pytest.raises(ExampleError, match=r"add up to 5e\+36; expected less than 1e\+30"):
-        unconstrained(expensive, transitions, rng)
-    [example, *_] = read_chain_examples(UNCONSTRAINED / "digits.cegs.ark")
-    with pytest.raises(ExampleError, match="expected the supervision of one sequence with times"):
-        unconstrained(example.outputs[0].supervision, transitions, rng)
 
 
 def test_denominator_is_written_as_openfst_does() -> None:

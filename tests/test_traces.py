@@ -7,11 +7,10 @@ from unittest import mock
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from emulated_device import HostPlatform
 from example_generator import example_of_seed, random_arrays
 from nnet3 import CachingCompiler
 from nnet3_descriptors import parse_config, write_nnet
-from nnet3_runtime_cuda import DeviceNnet, NnetComputer, RunError, Tracer
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer, Tracer
 from nnet3_runtime_cuda.cpu.recorder import Recorder
 from nnet3_tools.training.train import nnet3_train
 from nnet3_training import ExampleInput, ExampleOutput, TrainingExample, write_examples
@@ -60,25 +59,6 @@ def test_traces_of_random_networks(seed: int) -> None:
     if all(np.isfinite(values).all() for values in results[0].values()):
         assert traced.fault is None, str(traced.fault)
     assert [each.text for _, each in traced.commands if not each.node] == []
-
-
-def test_a_device_is_refused() -> None:
-    """Tracing on a device is refused before anything is bound."""
-    example = example_of_seed(0)
-    computation = CachingCompiler(example.nnet).compile(example.request)
-
-    with pytest.raises(RunError, match=r"^a trace needs a network on the processor, device='cpu'$"):
-        NnetComputer(example.nnet, computation, HostPlatform(), trace=Tracer())
-
-
-@pytest.mark.parametrize("trace", [True, "trace.json", Tracer])
-def test_what_is_no_tracer_is_refused(trace: object) -> None:
-    """Anything but a tracer, such as a file's name, is refused before anything is bound."""
-    example = example_of_seed(0)
-    computation = CachingCompiler(example.nnet).compile(example.request)
-
-    with pytest.raises(RunError, match=r"^trace must be a Tracer or None \(got .+\)$"):
-        NnetComputer(example.nnet, computation, trace=trace)
 
 
 @pytest.mark.parametrize("profile", ["trace.json", "trained.raw"])

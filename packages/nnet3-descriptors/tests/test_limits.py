@@ -2,9 +2,7 @@
 
 import threading
 
-import pytest
 from nnet3_descriptors import (
-    ConfigError,
     Limits,
     current_limits,
     parse_config,
@@ -19,24 +17,6 @@ component-node name=a component=a input=input
 component-node name=b component=b input=a
 output-node name=output input=Append(b, a)
 """
-
-
-@pytest.mark.parametrize(
-    ("limits", "message"),
-    [
-        (Limits(parameters=31), "(5, 4), besides those of other components: 20 is above the limit"),
-        (Limits(dim=8), "dimension of node 'output': 9 is above the limit of 8 (Limits.dim)"),
-        (Limits(dim=2), "the initial values, (4, 3): 4 is above the limit of 2 (Limits.dim)"),
-        (Limits(nodes=2), "the number of nodes is above the limit of 2 (Limits.nodes)"),
-    ],
-)
-def test_config_lines_are_held_against_the_limits(limits: Limits, message: str) -> None:
-    """The error names the excessive quantity, its size, the limit, and the line."""
-    with use_limits(limits), pytest.raises(ConfigError) as caught:
-        parse_config(CONFIG)
-
-    assert message in str(caught.value)
-    assert str(caught.value).startswith("line ")
 
 
 def test_limits_are_exact() -> None:

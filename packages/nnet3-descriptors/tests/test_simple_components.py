@@ -24,7 +24,7 @@ from nnet3_descriptors.components import (
     TanhComponent,
 )
 from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
-from nnet3_descriptors.errors import ConfigError, ModelFileError, NetworkError
+from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.files.writer import BinaryWriter
 
 COMPOSITE = (
@@ -160,104 +160,6 @@ def test_parameters_from_a_file(
     component = from_config(type_name, text.format(path))
 
     np.testing.assert_array_equal(expected, getattr(component, field))
-
-
-@pytest.mark.parametrize(
-    ("type_name", "text", "message", "marked"),
-    [
-        ("PnormComponent", "input-dim=4 output-dim=3",
-         "PnormComponent: 'output-dim' must divide 4, got 3", "3"),
-        ("ElementwiseProductComponent", "input-dim=4 output-dim=4",
-         "ElementwiseProductComponent: 'output-dim' must divide 4 and be less, got 4",
-         "4"),
-        ("SumBlockComponent", "input-dim=4 output-dim=3",
-         "SumBlockComponent: 'output-dim' must divide 4, got 3", "3"),
-        ("SumGroupComponent", "input-dim=4 output-dim=3", "'output-dim' must divide 4", "3"),
-        ("SumGroupComponent", "sizes=3,0",
-         "SumGroupComponent: 'sizes' must be positive and at least one, got 0", "3,0"),
-        ("SumGroupComponent", "sizes=3 input-dim=3", "SumGroupComponent has no key 'input-dim'",
-         "input-dim"),
-        ("PermuteComponent", "column-map=0,0",
-         "PermuteComponent: 'column-map' must have each number from 0 to 1 once",
-         "0,0"),
-        ("PermuteComponent", "column-map=",
-         "PermuteComponent: input_dim must be 1 to 2147483647, got 0", "column-map="),
-        ("PermuteComponent", "column-map=1,x",
-         "'column-map' must be a list of integers, got '1,x'", "1,x"),
-        ("NormalizeComponent", "dim=4 input-dim=4", "NormalizeComponent has no key 'input-dim'",
-         "input-dim"),
-        ("NormalizeComponent", "dim=4 block-dim=3",
-         "NormalizeComponent: 'block-dim' must divide 4, got 3", "3"),
-        ("NormalizeComponent", "dim=4 target-rms=0",
-         "NormalizeComponent: 'target-rms' must be positive, got 0", "0"),
-        ("DropoutComponent", "dim=4", "'dropout-proportion' is missing", "dim=4"),
-        ("DropoutComponent", "dim=4 dropout-proportion=1.5",
-         "DropoutComponent: 'dropout-proportion' must be <= 1, got 1.5",
-         "1.5"),
-        ("ClipGradientComponent", "dim=4 clipping-threshold=-1",
-         "ClipGradientComponent: 'clipping-threshold' must be >= 0, got -1",
-         "-1"),
-        ("FixedScaleComponent", "dim=0", "'dim' must be >= 1, got 0", "0"),
-        ("FixedScaleComponent", "scales=/none dim=4",
-         "/none: cannot be read: No such file or directory", ""),
-        ("PerElementScaleComponent", "dim=4 param-stddev=-1",
-         "'param-stddev' must be >= 0, got -1", "-1"),
-        ("NaturalGradientPerElementScaleComponent", "dim=4 rank=0",
-         "NaturalGradientPerElementScaleComponent: 'rank' must be >= 1, got 0", "0"),
-        ("PerElementOffsetComponent", "dim=4 block-dim=3",
-         "PerElementOffsetComponent: the columns must be blocks of the same size, got 4 columns "
-         "and a block of 3", "dim=4 block-dim=3"),
-        ("BlockAffineComponent", "input-dim=4 output-dim=3 num-blocks=2",
-         "'num-blocks' must divide 'output-dim', got 2", "2"),
-        ("RepeatedAffineComponent", "input-dim=4 output-dim=3 num-repeats=3",
-         "'num-repeats' must divide 'input-dim', got 3", "3"),
-        ("RepeatedAffineComponent", "input-dim=4 output-dim=2 num-repeats=0",
-         "'num-repeats' must be >= 1, got 0", "0"),
-        ("ConvolutionComponent",
-         "input-x-dim=4 input-y-dim=1 input-z-dim=1 filt-x-dim=1 filt-y-dim=1 filt-x-step=2 "
-         "filt-y-step=1 num-filters=1", "'filt-x-step' must divide 3, got 2", "2"),
-        ("ConvolutionComponent", "input-vectorization-order=xyz",
-         "'input-x-dim' is missing", "input-vectorization-order=xyz"),
-        ("ConvolutionComponent",
-         "input-x-dim=1 input-y-dim=1 input-z-dim=1 filt-x-dim=1 filt-y-dim=1 filt-x-step=1 "
-         "filt-y-step=1 num-filters=1 input-vectorization-order=xyz",
-         "'input-vectorization-order' must be one of yzx, zyx, got 'xyz'", "xyz"),
-        ("LstmNonlinearityComponent", "cell-dim=1 sigmoid-self-repair-threshold=0.3",
-         "'sigmoid-self-repair-threshold' must be <= 0.25, got 0.3", "0.3"),
-        ("CompositeComponent", "num-components=0", "'num-components' must be >= 1, got 0", "0"),
-        ("CompositeComponent", "num-components=1", "'component1' is missing", "num-components=1"),
-        ("CompositeComponent", "num-components=1 component1='type=NoOpComponent dim=0'",
-         "NoOpComponent: 'dim' must be >= 1, got 0", "0"),
-        ("CompositeComponent", "num-components=1 component1='type=NopComponent'",
-         "'component1' must begin with type= and a component type", "NopComponent"),
-        ("CompositeComponent", "num-components=1 component1='type=CompositeComponent'",
-         "CompositeComponent must not be part of a CompositeComponent", "CompositeComponent"),
-        ("CompositeComponent",
-         "num-components=1 component1='type=DropoutComponent dim=1 dropout-proportion=0'",
-         "DropoutComponent must not be part of a CompositeComponent", "DropoutComponent"),
-        ("CompositeComponent",
-         "num-components=1 component1='type=TdnnComponent input-dim=1 output-dim=1 "
-         "time-offsets=0'",
-         "CompositeComponent: component 1 must be of a simple type, and no composite, got "
-         "TdnnComponent", None),
-        ("CompositeComponent",
-         "num-components=2 component1='type=NoOpComponent dim=2' "
-         "component2='type=NoOpComponent dim=3'",
-         "CompositeComponent: component 2 must take 2 columns, as component 1 gives, got 3", None),
-        ("CompositeComponent", f"learning-rate=0.5 {COMPOSITE}",
-         "'learning-rate' must be given for the components within", "0.5"),
-    ],
-)  # fmt: skip
-def test_refused_config_lines(type_name: str, text: str, message: str, marked: str | None) -> None:
-    """The message says what is wrong, and the span marks the value or the line."""
-    with pytest.raises((ConfigError, ModelFileError)) as caught:
-        from_config(type_name, text)
-
-    if isinstance(caught.value, ModelFileError):
-        assert message == str(caught.value)
-    else:
-        assert message == caught.value.message
-        assert (text if marked is None else marked) == text[slice(*caught.value.span)]
 
 
 @pytest.mark.parametrize(
