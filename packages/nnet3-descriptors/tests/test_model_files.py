@@ -17,7 +17,7 @@ from nnet3_descriptors.files import (
     SparseMatrix,
     TextReader,
     TextWriter,
-    release,
+    maps_of,
 )
 from nnet3_descriptors.files.source import read_matrix, read_vector
 from nnet3_descriptors.limits import Limits, use_limits
@@ -118,11 +118,23 @@ class TestSources:
 
         read = read_model(f"{tmp_path}/archive:{offset}", in_place=True)
         parameters = read.component("affine").linear_params
-        release([parameters])
+        (mapping,) = maps_of([parameters, parameters, np.zeros(1), b""])
+        mapping.release()
 
         assert not parameters.flags.owndata
         assert not parameters.flags.writeable
         assert read == nnet
+        mapping.check_unchanged()
+
+        (tmp_path / "archive").write_bytes(b"x" * offset + written(nnet))
+        with pytest.raises(ModelFileError) as raised:
+            mapping.check_unchanged()
+
+        assert str(raised.value) == (
+            f"{tmp_path}/archive: the file was written to after it was read, and the memory of "
+            "what was read is the file's; read it again (to replace a file in use, write another "
+            "one and rename it)"
+        )
 
     def test_offset_in_an_archive(self, nnet: Nnet, tmp_path) -> None:
         """`path:offset` starts reading at the offset."""

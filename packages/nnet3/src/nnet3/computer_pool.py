@@ -265,15 +265,15 @@ class ComputerPool:
             self._bytes += needed
         taken = 0
         try:
-            computer = NnetComputer(
-                self._device_nnet,
-                computation,
-                threads=threads,
-                trace=self._trace,
-                workspace=workspace,
-            )
+            with self._device_nnet.reading_files():
+                computer = NnetComputer(
+                    self._device_nnet,
+                    computation,
+                    threads=threads,
+                    trace=self._trace,
+                    workspace=workspace,
+                )
             taken = computer.memory_bytes
-            self._device_nnet.leave_files()
         finally:
             with self._lock:
                 if matrices >= LARGE:

@@ -16,15 +16,16 @@ from nnet3_descriptors.files.entries import key_fault as key_fault
 from nnet3_descriptors.files.entries import read_entries as read_entries
 from nnet3_descriptors.files.reader import Reader as Reader
 from nnet3_descriptors.files.source import BINARY_MARK as BINARY_MARK
+from nnet3_descriptors.files.source import FileMap as FileMap
 from nnet3_descriptors.files.source import PathOrFile as PathOrFile
 from nnet3_descriptors.files.source import leave_behind as leave_behind
 from nnet3_descriptors.files.source import mapped as mapped
+from nnet3_descriptors.files.source import maps_of as maps_of
 from nnet3_descriptors.files.source import open_file as open_file
 from nnet3_descriptors.files.source import open_reader as open_reader
 from nnet3_descriptors.files.source import read_file as read_file
 from nnet3_descriptors.files.source import read_matrix as read_matrix
 from nnet3_descriptors.files.source import read_vector as read_vector
-from nnet3_descriptors.files.source import release as release
 from nnet3_descriptors.files.source import stream_name as stream_name
 from nnet3_descriptors.files.sparse import SparseMatrix as SparseMatrix
 from nnet3_descriptors.files.text_reader import TextReader as TextReader

@@ -5,8 +5,9 @@ import mmap
 import os
 import re
 import stat
-from collections.abc import Iterable
-from typing import IO, BinaryIO, Final
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import IO, BinaryIO, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +58,58 @@ def mapped(file: IO[bytes]) -> memoryview | None:
     status = os.fstat(file.fileno())
     if not stat.S_ISREG(status.st_mode) or status.st_size == 0:
         return None
-    return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    return memoryview(FileMap(file))
+
+
+class FileMap(mmap.mmap):
+    """All bytes of a regular file.
+
+    Attributes:
+        name: The name of the file.
+    """
+
+    name: str
+    _file: int
+    _state: tuple[int, int]
+
+    def __new__(cls, file: IO[bytes]) -> Self:
+        """Maps an open file; the map keeps it open."""
+        made = super().__new__(cls, file.fileno(), 0, access=mmap.ACCESS_READ)
+        made.name = stream_name(file)
+        made._file = os.dup(file.fileno())
+        weakref.finalize(made, os.close, made._file)
+        made._state = _state(made._file)
+        return made
+
+    def check_unchanged(self) -> None:
+        """Checks that nobody has written to the file; another file may have taken its name.
+
+        Raises:
+            ModelFileError: Somebody has.
+        """
+        if _state(self._file) != self._state:
+            raise ModelFileError(
+                "the file was written to after it was read, and the memory of what was read is the "
+                "file's; read it again (to replace a file in use, write another one and rename it)",
+                path=self.name,
+            )
+
+    def release(self) -> None:
+        """Gives the memory back to the system, which reads pages again when they are used."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self.madvise(mmap.MADV_DONTNEED)
+
+
+def _state(file: int) -> tuple[int, int]:
+    """What changes when somebody writes to a file."""
+    status = os.fstat(file)
+    return status.st_size, status.st_mtime_ns
+
+
+def maps_of(data: Iterable[object]) -> Iterator[FileMap]:
+    """Returns the maps of files that bytes or arrays are views of, each once."""
+    found = {id(origin): origin for origin in map(_origin, data)}
+    return (origin for origin in found.values() if isinstance(origin, FileMap))
 
 
 PathOrFile = str | os.PathLike[str] | IO[bytes]
@@ -114,17 +166,6 @@ def stream_name(stream: object) -> str:
     return name if isinstance(name, str) else "<stream>"  # a pipe has its number for a name
 
 
-def release(data: Iterable[object]) -> None:
-    """Gives the memory of maps of files back to the system, which reads pages again when used.
-
-    Args:
-        data: Bytes or arrays, of which some may be views of maps.
-    """
-    for mapping in {id(found): found for found in map(_origin, data)}.values():
-        if isinstance(mapping, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-            mapping.madvise(mmap.MADV_DONTNEED)
-
-
 def _origin(data: object) -> object:
     """What has the memory of bytes or of an array."""
     while isinstance(data, np.ndarray):
@@ -134,7 +175,8 @@ def _origin(data: object) -> object:
 
 def leave_behind(source: PathOrFile, reader: Reader) -> None:
     """Moves an open file, if it can be moved, to the byte behind the last element read."""
-    release([reader.data])
+    for mapping in maps_of([reader.data]):
+        mapping.release()
     if not isinstance(source, str | os.PathLike) and source.seekable():
         source.seek(reader.offset)
 

@@ -8,7 +8,8 @@ import math
 import operator
 import threading
 import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from nnet3_descriptors.components import (
     CompositeComponent,
     UpdatableComponent,
 )
-from nnet3_descriptors.files import release
+from nnet3_descriptors.files import maps_of
 
 from nnet3_runtime_cuda.cpu.machine import CpuMachine
 from nnet3_runtime_cuda.cpu.products import check_switches
@@ -260,12 +261,21 @@ class DeviceNnet:
             tape.fill(0.0, self._direction[begin:])
         return self.machine.finish(tape)
 
-    def leave_files(self) -> None:
-        """Gives back the memory of parameters that are views of files: kernels have laid them out.
+    @contextmanager
+    def reading_files(self) -> Iterator[None]:
+        """While kernels lay out parameters, some of which may be views of files.
 
-        Whoever uses them again gets them from the files.
+        Their memory is given back at the end; whoever uses them again gets them from the files.
+
+        Raises:
+            ModelFileError: A file was written to after it was read.
         """
-        release(array for named in self._arrays for array in named.values())
+        maps = [*maps_of(array for named in self._arrays for array in named.values())]
+        for mapping in maps:
+            mapping.check_unchanged()
+        yield
+        for mapping in maps:
+            mapping.release()
 
     def kernel(self, component: int) -> Kernel:
         """The kernel of the component of that number.
