@@ -24,7 +24,7 @@ from nnet3.chunks import ChunkOptions
 from nnet3.model import Model
 from nnet3.output_scores import ScoreOptions
 from nnet3.utterance_work import Work
-from nnet3_runtime_cuda.arrays.checks import FloatArray
+from nnet3_runtime_cuda.arrays import FloatArray
 from nnet3_runtime_cuda.cpu.threads import Task
 from nnet3_tables import MatrixWriter
 from nnet3_tools.compute.utterances import compute_all

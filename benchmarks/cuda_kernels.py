@@ -24,7 +24,7 @@ import attrs
 from cuda_launches import segments_of
 from networks import BENCHMARKS
 from nnet3_runtime_cuda.cuda.element_kernels import Launch
-from nnet3_runtime_cuda.cuda.launches import module_of
+from nnet3_runtime_cuda.cuda.segments import module_of
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 import nvrtc

@@ -46,8 +46,8 @@ from nnet3_runtime_cuda.cuda.fusion import (
     side_by_side,
     with_epilogues,
 )
-from nnet3_runtime_cuda.cuda.launches import DeviceSegment, LaunchList, launch_list
 from nnet3_runtime_cuda.cuda.recorded import Product, Special
+from nnet3_runtime_cuda.cuda.segments import DeviceSegment, LaunchList, launch_list
 from nnet3_runtime_cuda.lowering import lower
 
 sys.path.append(str(Path(__file__).parents[1] / "packages/nnet3-runtime-cuda/tests"))

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-from nnet3_runtime_cuda.arrays.checks import running
+from nnet3_runtime_cuda.arrays import running
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.operations.panels import Panels
 

@@ -33,7 +33,7 @@ from networks import BENCHMARKS
 from nnet3 import CachingCompiler
 from nnet3_computation import NnetComputation
 from nnet3_runtime_cuda import DeviceNnet
-from nnet3_runtime_cuda.arrays.checks import running
+from nnet3_runtime_cuda.arrays import running
 from nnet3_runtime_cuda.cpu.products import TILES
 from nnet3_runtime_cuda.lowering import Program, lower
 from workload import FIRST_STEPS, UPDATE_PERIOD, Call, Workload, chosen, flat

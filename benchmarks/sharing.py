@@ -26,7 +26,7 @@ from networks import BENCHMARKS
 from nnet3 import CachingCompiler
 from nnet3_computation import NnetComputation
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
-from nnet3_runtime_cuda.arrays.checks import running
+from nnet3_runtime_cuda.arrays import running
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.cpu.threads import LIMIT, Workers
 from workload import FIRST_STEPS, Call, Workload, flat, least

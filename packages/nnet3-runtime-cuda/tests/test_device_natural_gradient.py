@@ -8,9 +8,9 @@ from emulated_device import DryRun, HostPlatform, compiler
 from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_runtime_cuda.cpu.natural_gradient import OnlineNaturalGradient
-from nnet3_runtime_cuda.cuda.host_steps import ALWAYS, Clock, Schedule
 from nnet3_runtime_cuda.cuda.machine import DeviceMachine
 from nnet3_runtime_cuda.cuda.natural_gradient import DeviceTape
+from nnet3_runtime_cuda.cuda.segments import ALWAYS, Clock, Schedule
 from nnet3_runtime_cuda.errors import DeviceError
 from nnet3_runtime_cuda.operations.gradients import (
     AffineGradient,
@@ -119,7 +119,7 @@ def test_decisions_are_those_of_the_processor(segments: list[list[int]], runs: l
     for estimates in segments:
         schedule = Schedule(clock)
         uses = [schedule.use(estimate, PERIODS[estimate]) for estimate in estimates]
-        union = schedule.any_of([use.moves for use in uses])
+        union = schedule.any_of([moves for _, moves in uses])
         bound.append((schedule, estimates, uses, union))
     slow = [
         OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(update_period=n)))
@@ -129,14 +129,14 @@ def test_decisions_are_those_of_the_processor(segments: list[list[int]], runs: l
         schedule, estimates, uses, union = bound[run % len(bound)]
         flags = schedule.next()
         moved = []
-        for estimate, use in zip(estimates, uses, strict=True):
+        for estimate, (begins, moves) in zip(estimates, uses, strict=True):
             natural = slow[estimate]
-            assert flags[use.begins] == (natural._minibatches == 0)
-            assert flags[use.moves] == natural.is_updating
+            assert flags[begins] == (natural._minibatches == 0)
+            assert flags[moves] == natural.is_updating
             moved.append(natural.is_updating)
             natural._minibatches += 1
         assert flags[union] == any(moved)
-        assert schedule.starts == {use.begins for use in uses}
+        assert schedule.starts == {begins for begins, _ in uses}
 
 
 def test_what_depends_on_nothing_always_runs() -> None:

@@ -34,7 +34,7 @@ OTHERS = {"Panels.record", "record_moments", "record_row_range_sums"}
 NOT_ARITHMETIC = {
     *("record", "take", "run", "empty", "scratch", "lend", "persistent", "begin_command"),
     *("passing", "independent", "shared", "rows_per_sum", "row_blocks", "note"),
-    *("threads", "scratch_bytes", "is_empty", "cache_scale", "gains_by_tiles"),
+    *("threads", "scratch_bytes", "is_empty", "cache_scale"),
     *("gains_by_stacks", "preconditions_rows"),
     *("uses_tiles", "gains_by_panels", "gains_by_transposing"),
 }

@@ -12,7 +12,7 @@ from nnet3_computation.computation import NnetComputation
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.forking import GATE
 
-from nnet3_runtime_cuda.arrays.checks import FloatArray, checked_arrays, running
+from nnet3_runtime_cuda.arrays import FloatArray, checked_arrays, running
 from nnet3_runtime_cuda.device import DeviceNnet
 from nnet3_runtime_cuda.errors import RunError
 from nnet3_runtime_cuda.lowering import Segment, lower

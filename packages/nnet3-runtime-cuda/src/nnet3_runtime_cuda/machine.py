@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_computation.computation import NnetComputation
 
-from nnet3_runtime_cuda.arrays.checks import on_host
+from nnet3_runtime_cuda.arrays import on_host
 from nnet3_runtime_cuda.operations import Array, Call, Tape
 from nnet3_runtime_cuda.operations.gradients import EstimateState, FisherEstimate
 from nnet3_runtime_cuda.operations.scratch import Workspace

@@ -78,9 +78,6 @@ class Bf16Machine(CpuMachine):
 class Bf16Tape(NumpyTape):
     """Records products with fixed parameters as products of bfloat16 matrices."""
 
-    # Rounding the sums that tiles make would lose more than rounding the input.
-    gains_by_tiles = False
-
     def __init__(
         self,
         machine: Bf16Machine,
@@ -90,6 +87,10 @@ class Bf16Tape(NumpyTape):
     ) -> None:
         super().__init__(dtype, workspace, workers, machine.estimates)
         self._machine = machine
+
+    def uses_tiles(self) -> bool:
+        """False: rounding the sums that tiles make would lose more than rounding the input."""
+        return False
 
     def gains_by_panels(self, rows: int) -> bool:
         """False: panels hold float32 factors."""

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_computation.computation import NnetComputation
 
-from nnet3_runtime_cuda.arrays.checks import running
+from nnet3_runtime_cuda.arrays import running
 from nnet3_runtime_cuda.cpu.natural_gradient import Estimates
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.cpu.threads import Workers

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_runtime_cuda.arrays.checks import running
+from nnet3_runtime_cuda.arrays import running
 from nnet3_runtime_cuda.cpu.lanes import Lanes, Op, Round
 from nnet3_runtime_cuda.cpu.threads import Workers
 from nnet3_runtime_cuda.operations import Array, Call, Operand, Tape

@@ -70,7 +70,6 @@ GATHER_BITS = np.uint64(sum(1 << (56 - 7 * bit) for bit in range(8)))
 class NumpyTape(Recorder):
     """Records operations as calls that work on NumPy's arrays."""
 
-    gains_by_tiles: ClassVar[bool] = True
     gains_by_stacks: ClassVar[bool] = False
     preconditions_rows: ClassVar[bool] = True
 
@@ -96,7 +95,7 @@ class NumpyTape(Recorder):
 
     def uses_tiles(self) -> bool:
         """Whether convolutions use tiles."""
-        return self.gains_by_tiles and TILES.chosen() != "0"
+        return TILES.chosen() != "0"
 
     def gains_by_panels(self, rows: int) -> bool:
         """Whether a product with `rows` rows is faster with its factor in panels."""

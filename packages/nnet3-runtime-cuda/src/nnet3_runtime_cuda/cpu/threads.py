@@ -25,7 +25,7 @@ from contextlib import contextmanager
 
 from threadpoolctl import LibController, ThreadpoolController
 
-from nnet3_runtime_cuda.arrays.checks import running
+from nnet3_runtime_cuda.arrays import running
 from nnet3_runtime_cuda.cpu import products
 
 _MKL = "mkl"

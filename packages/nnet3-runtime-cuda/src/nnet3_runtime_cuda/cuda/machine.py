@@ -18,13 +18,13 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_computation.computation import NnetComputation
 
-from nnet3_runtime_cuda.arrays.checks import is_on_cuda, on_host
+from nnet3_runtime_cuda.arrays import is_on_cuda, on_host
 from nnet3_runtime_cuda.cuda.cublaslt import Precision
 from nnet3_runtime_cuda.cuda.cupy_platform import CupyPlatform
-from nnet3_runtime_cuda.cuda.launches import DeviceSegment, bind_segments
 from nnet3_runtime_cuda.cuda.memory import ProgramMemory, ShadowMemory
 from nnet3_runtime_cuda.cuda.natural_gradient import DeviceTape, Estimates
 from nnet3_runtime_cuda.cuda.platform import Platform
+from nnet3_runtime_cuda.cuda.segments import DeviceSegment, bind_segments
 from nnet3_runtime_cuda.errors import DeviceError, RunError
 from nnet3_runtime_cuda.machine import KeptArrays, Machine, Program, Transfer
 from nnet3_runtime_cuda.operations import Array, Call, Tape
@@ -269,13 +269,13 @@ def open_platform(device: str, precision: str = "fp32") -> CupyPlatform:
     return CupyPlatform(cupy, _cublaslt(device), ordinal, chosen)
 
 
-def check_cuda_libraries(device: str = "cuda") -> None:
+def check_cuda_libraries() -> None:
     """Raises a DeviceError if a library that drives CUDA devices is missing.
 
     It asks for no device: a computer without one may have the libraries.
     """
-    _import_cupy(device)
-    _cublaslt(device)
+    _import_cupy("cuda")
+    _cublaslt("cuda")
 
 
 def _import_cupy(device: str) -> Any:

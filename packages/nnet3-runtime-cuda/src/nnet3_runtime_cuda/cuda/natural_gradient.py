@@ -1,8 +1,8 @@
 """The online natural gradient as operations of a device, without steps on the host.
 
-The host knows only when an estimate begins and on which minibatches it is updated (`host_steps`).
-The estimates of a backward pass are updated together at its end, because the eigenvalue problem of
-a single one uses only a small part of a device.
+The host knows only when an estimate begins and on which minibatches it is updated (`Schedule`). The
+estimates of a backward pass are updated together at its end, because the eigenvalue problem of a
+single one uses only a small part of a device.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from nnet3_runtime_cuda.cuda import fisher_kernels
-from nnet3_runtime_cuda.cuda.host_steps import ALWAYS, Clock
 from nnet3_runtime_cuda.cuda.memory import ProgramMemory, ShadowMemory
+from nnet3_runtime_cuda.cuda.segments import ALWAYS, Clock
 from nnet3_runtime_cuda.cuda.tape import RecordingTape
 from nnet3_runtime_cuda.operations import Array, Call, Tape
 from nnet3_runtime_cuda.operations.gradients import (
@@ -181,8 +181,8 @@ class DeviceTape(RecordingTape):
         """One side of a gradient, with memory for H, and the host's decisions for this use."""
         own = self.estimates.of(estimate, x.dim)
         self.record_pending(own)
-        use = self.host_steps.schedule.use(own.number, estimate.options.update_period)
-        return Side(x, own.w, self.scratch(len(x), own.rank), (own, use))
+        decisions = self.host_steps.schedule.use(own.number, estimate.options.update_period)
+        return Side(x, own.w, self.scratch(len(x), own.rank), (own, *decisions))
 
     def project(self, sides: Sequence[Side]) -> Array:
         """H = X W^T of sides; returns the product of the scales that keep the norms, (1, 1).
@@ -195,9 +195,9 @@ class DeviceTape(RecordingTape):
             return factor
         squares = [_squares(self, side.x) for side in sides]
         for side, parts in zip(sides, squares, strict=True):
-            estimate, use = side.estimate
+            estimate, begins, _ = side.estimate
             estimate.rows = len(side.x)
-            with self.if_decided(use.begins):
+            with self.if_decided(begins):
                 _record_start(self, side, parts)
         for side in sides:
             _set_h(self, side)
@@ -219,10 +219,10 @@ class DeviceTape(RecordingTape):
 
     def update_estimates(self, sides: Sequence[Side]) -> None:
         """Changes the estimates at the end of the pass, for minibatches that change them."""
-        for x, _, h, (estimate, use) in sides:
-            with self.if_decided(use.moves):
+        for x, _, h, (estimate, _, moves) in sides:
+            with self.if_decided(moves):
                 record_transposed_product(self, h, x, estimate.j)
-            self._updates.append((estimate, use.moves))
+            self._updates.append((estimate, moves))
 
 
 def _set_h(tape: DeviceTape, side: Side) -> None:
@@ -266,7 +266,7 @@ def _squared_differences(tape: DeviceTape, side: Side, wanted: Array) -> Array:
 
 def _norms(tape: DeviceTape, side: Side, parts: Array) -> tuple[Array, Array]:
     """Records the squared norms of X and X - H W, and whether the second is inexact."""
-    estimate, _ = side.estimate
+    estimate = side.estimate[0]
     after, is_small = (tape.scratch(1, 1, dtype=np.float64) for _ in range(2))
     ones = 0 if side.x.last is None else len(side.x)
     tape.special(
@@ -279,7 +279,7 @@ def _norms(tape: DeviceTape, side: Side, parts: Array) -> tuple[Array, Array]:
 
 def _record_start(tape: DeviceTape, side: Side, parts: Array) -> None:
     """Records the start of the estimate, which sees the first rows several times."""
-    estimate, _ = side.estimate
+    estimate = side.estimate[0]
     # Only the norm of X is wanted, but the kernel reads these too.
     tape.fill(0.0, estimate.gram)
     tape.fill(0.0, estimate.ww)

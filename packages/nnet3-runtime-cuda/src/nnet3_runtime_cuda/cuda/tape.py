@@ -9,23 +9,11 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_runtime_cuda.cuda import written_kernels
-from nnet3_runtime_cuda.cuda.host_steps import ALWAYS, Clock, HostSteps
-from nnet3_runtime_cuda.cuda.launches import DeviceSegment
+from nnet3_runtime_cuda.cuda import recorded, written_kernels
 from nnet3_runtime_cuda.cuda.memory import DeviceScratch, ProgramMemory
-from nnet3_runtime_cuda.cuda.recorded import (
-    ColumnReduce,
-    Guards,
-    HandWritten,
-    Indexed,
-    Map,
-    Operation,
-    Product,
-    RowReduce,
-    Special,
-    View,
-)
 from nnet3_runtime_cuda.cuda.recorded import Operand as RecordedOperand
+from nnet3_runtime_cuda.cuda.recorded import View
+from nnet3_runtime_cuda.cuda.segments import ALWAYS, Clock, DeviceSegment, HostSteps
 from nnet3_runtime_cuda.operations import Array, Call, Operand, Tape
 
 _T = TypeVar("_T")
@@ -47,7 +35,6 @@ class RecordingTape(Tape):
     """
 
     cache_scale: ClassVar[int] = 64
-    gains_by_tiles: ClassVar[bool] = False
     gains_by_stacks: ClassVar[bool] = True
     preconditions_rows: ClassVar[bool] = False
 
@@ -68,13 +55,13 @@ class RecordingTape(Tape):
         self.persistent_bytes = 0
         self.memory = memory
         self.device_scratch = DeviceScratch()
-        self.operations: list[Operation] = []
+        self.operations: list[recorded.Operation] = []
         self.host_steps = HostSteps(memory, clock)
         self._clock = clock
         self._finish = finish
         self._run: Callable[[], object] | None = None
         self._ones = np.zeros(0, np.float32)
-        self._guards: Guards = ()
+        self._guards: recorded.Guards = ()
         self._command = 0
         self._decision = ALWAYS
         self._places_of_signs: dict[int, tuple[Array, Array]] = {}
@@ -102,20 +89,6 @@ class RecordingTape(Tape):
         if self._run is None:
             self._run = self._finish(self)
         self._run()
-
-    # ---- what pays: what a processor gains by is left alone ----
-
-    def uses_tiles(self) -> bool:
-        """No."""
-        return False
-
-    def gains_by_panels(self, rows: int) -> bool:
-        """No."""
-        return False
-
-    def gains_by_transposing(self, rows: int, parameters: Array) -> bool:
-        """No: products take transposed factors as they are."""
-        return False
 
     # ---- memory ----
 
@@ -232,7 +205,7 @@ class RecordingTape(Tape):
 
     # ---- recording ----
 
-    def _record(self, kind: type[Operation], **attributes: Any) -> None:
+    def _record(self, kind: type[recorded.Operation], **attributes: Any) -> None:
         """Adds an operation; its attributes may not be those that all operations have."""
         self.operations.append(
             kind(
@@ -259,11 +232,11 @@ class RecordingTape(Tape):
         self,
         function: str,
         operands: tuple[RecordedOperand, ...],
-        out: View | Indexed,
+        out: View | recorded.Indexed,
         shape: tuple[int, ...],
     ) -> None:
         if 0 not in shape:
-            self._record(Map, function=function, operands=operands, out=out, shape=shape)
+            self._record(recorded.Map, function=function, operands=operands, out=out, shape=shape)
 
     def apply(self, function: str, *operands: Operand, out: Array) -> None:
         """out = function of the operands (broadcast)."""
@@ -362,7 +335,7 @@ class RecordingTape(Tape):
     ) -> None:
         """out = alpha a b + addend; alpha may be an element of memory, (1,)."""
         self._record(
-            Product,
+            recorded.Product,
             a=self._view(self._for_product(a)),
             b=self._view(self._for_product(b), (*out.shape[:-2], *b.shape[-2:])),
             out=self._view(out),
@@ -410,7 +383,7 @@ class RecordingTape(Tape):
         for view in [self._view(a, shape) for a in operands]:
             strides = tuple(view.strides[k] for k in kept)
             views.append(View(view.address, sizes, strides, view.dtype))
-        self._record(RowReduce, function=function, operands=tuple(views), out=target)
+        self._record(recorded.RowReduce, function=function, operands=tuple(views), out=target)
 
     def small_products(self, a: Array, b: Array, out: Array) -> None:
         """out[i] = a[i] b[i] for stacks of matrices (broadcast)."""
@@ -453,7 +426,7 @@ class RecordingTape(Tape):
             self._row_reduce(function, tuple(a.T for a in operands), out)
         else:
             views = tuple(self._view(a) for a in operands)
-            self._record(ColumnReduce, operands=views, out=self._view(out).squeezed())
+            self._record(recorded.ColumnReduce, operands=views, out=self._view(out).squeezed())
 
     def sum(self, a: Array, axis: int, out: Array) -> None:
         """out = sum of a along an axis."""
@@ -490,17 +463,17 @@ class RecordingTape(Tape):
         if values.size:
             self._map("copy", (self._view(values),), self._indexed(out, rows, 0), values.shape)
 
-    def _indexed(self, array: Array, table: Array, axis: int) -> Indexed:
-        return Indexed(self._view(array), self._view(table), axis)
+    def _indexed(self, array: Array, table: Array, axis: int) -> recorded.Indexed:
+        return recorded.Indexed(self._view(array), self._view(table), axis)
 
     # ---- kernels of their own ----
 
     def special(
-        self, kernel: HandWritten, read: tuple[Array, ...], written: tuple[Array, ...]
+        self, kernel: recorded.HandWritten, read: tuple[Array, ...], written: tuple[Array, ...]
     ) -> None:
         """A kernel that is written by hand, with the arrays that it reads and writes."""
         self._record(
-            Special,
+            recorded.Special,
             kernel=kernel,
             read=tuple(self._view(a) for a in read),
             written=tuple(self._view(a) for a in written),

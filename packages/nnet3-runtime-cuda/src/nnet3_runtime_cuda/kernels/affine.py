@@ -9,15 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from nnet3_descriptors.components import (
-    AffineComponent,
-    BlockAffineComponent,
-    FixedAffineComponent,
-    LinearComponent,
-    NaturalGradientAffineComponent,
-    NaturalGradientRepeatedAffineComponent,
-    RepeatedAffineComponent,
-)
+from nnet3_descriptors import components
 
 from nnet3_runtime_cuda.kernels.base import (
     Backpropagation,
@@ -46,7 +38,7 @@ from nnet3_runtime_cuda.operations.gradients import (
 )
 
 
-@kernel_for(FixedAffineComponent)
+@kernel_for(components.FixedAffineComponent)
 class FixedAffineKernel(Kernel):
     """y = x A^T + b with fixed A and b."""
 
@@ -90,7 +82,7 @@ class FixedAffineKernel(Kernel):
             record_factor_product(b.tape, b.dy, factor, dx, add=b.add)
 
 
-@kernel_for(AffineComponent)
+@kernel_for(components.AffineComponent)
 class AffineKernel(FixedAffineKernel):
     """y = x A^T + b.
 
@@ -172,7 +164,7 @@ class AffineKernel(FixedAffineKernel):
         record_affine_gradient(tape, gradient, self.preconditioner if natural else None)
 
 
-@kernel_for(NaturalGradientAffineComponent)
+@kernel_for(components.NaturalGradientAffineComponent)
 class NaturalGradientAffineKernel(AffineKernel):
     """y = x A^T + b, with the natural gradient on both sides of A."""
 
@@ -182,7 +174,7 @@ class NaturalGradientAffineKernel(AffineKernel):
         self.preconditioner = self.store.affine_preconditioner(*options_of_sides(self.component))
 
 
-@kernel_for(LinearComponent)
+@kernel_for(components.LinearComponent)
 class LinearKernel(Kernel):
     """y += x A^T.
 
@@ -212,7 +204,7 @@ class LinearKernel(Kernel):
         record_affine_gradient(b.tape, gradient, self.preconditioner if natural else None)
 
 
-@kernel_for(RepeatedAffineComponent)
+@kernel_for(components.RepeatedAffineComponent)
 class RepeatedAffineKernel(AffineKernel):
     """The same small affine map applied to each block of columns."""
 
@@ -236,7 +228,7 @@ class RepeatedAffineKernel(AffineKernel):
             self.update(b.tape, [x], dy, first=b.first)
 
 
-@kernel_for(NaturalGradientRepeatedAffineComponent)
+@kernel_for(components.NaturalGradientRepeatedAffineComponent)
 class NaturalGradientRepeatedAffineKernel(RepeatedAffineKernel):
     """A repeated affine map whose gradient, a matrix of few rows, is preconditioned as a whole."""
 
@@ -266,7 +258,7 @@ class NaturalGradientRepeatedAffineKernel(RepeatedAffineKernel):
         tape.add(gradient.bias, whole[:, -1], gradient.bias)
 
 
-@kernel_for(BlockAffineComponent)
+@kernel_for(components.BlockAffineComponent)
 class BlockAffineKernel(AffineKernel):
     """A block-diagonal affine map: block k of the output depends on block k of the input."""
 

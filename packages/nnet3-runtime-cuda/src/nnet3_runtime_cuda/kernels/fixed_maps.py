@@ -6,18 +6,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from nnet3_descriptors.components import (
-    ClipGradientComponent,
-    Component,
-    ElementwiseProductComponent,
-    FixedBiasComponent,
-    FixedScaleComponent,
-    NoOpComponent,
-    PermuteComponent,
-    PnormComponent,
-    SumBlockComponent,
-    SumGroupComponent,
-)
+from nnet3_descriptors import components
 
 from nnet3_runtime_cuda.kernels.base import (
     Backpropagation,
@@ -43,7 +32,7 @@ def record_gather_columns(tape: Operations, source: Array, columns: Array, out: 
         tape.copy(target, out)
 
 
-@kernel_for(PnormComponent)
+@kernel_for(components.PnormComponent)
 class PnormKernel(Kernel):
     """y_j = Euclidean norm of group j of consecutive columns; dx = dy x / y, 0 where y is 0."""
 
@@ -78,7 +67,7 @@ class PnormKernel(Kernel):
         tape.multiply(self._groups(b.x), ratio[..., None], self._groups(b.dx))
 
 
-@kernel_for(SumGroupComponent)
+@kernel_for(components.SumGroupComponent)
 class SumGroupKernel(Kernel):
     """y_j = sum of group j of consecutive columns, of given sizes; dx_i = dy_j for i in group j."""
 
@@ -99,7 +88,7 @@ class SumGroupKernel(Kernel):
             record_gather_columns(b.tape, b.dy, self.group, b.dx)
 
 
-@kernel_for(SumBlockComponent)
+@kernel_for(components.SumBlockComponent)
 class SumBlockKernel(Kernel):
     """y += scale * sum of the blocks of columns of x; dx_k += scale dy for each block k."""
 
@@ -132,7 +121,7 @@ class SumBlockKernel(Kernel):
                 self._record(b.tape, [b.dy], dx, add=b.add)
 
 
-@kernel_for(PermuteComponent)
+@kernel_for(components.PermuteComponent)
 class PermuteKernel(Kernel):
     """y_i = x_j with j = column_map[i]."""
 
@@ -152,7 +141,7 @@ class PermuteKernel(Kernel):
             record_gather_columns(b.tape, b.dy, self.inverse, b.dx)
 
 
-@kernel_for(NoOpComponent)
+@kernel_for(components.NoOpComponent)
 class NoOpKernel(Kernel):
     """y = x; dx = backprop_scale dy."""
 
@@ -171,7 +160,7 @@ class NoOpKernel(Kernel):
             b.tape.copy(b.dy, b.dx)
 
 
-@kernel_for(FixedScaleComponent)
+@kernel_for(components.FixedScaleComponent)
 class FixedScaleKernel(Kernel):
     """y = x s for each column; dx = dy s."""
 
@@ -194,7 +183,7 @@ class FixedScaleKernel(Kernel):
         """Records the addition of the gradient; there is none of fixed scales."""
 
 
-@kernel_for(FixedBiasComponent)
+@kernel_for(components.FixedBiasComponent)
 class FixedBiasKernel(Kernel):
     """y = x + b; dx = dy."""
 
@@ -212,7 +201,7 @@ class FixedBiasKernel(Kernel):
             b.tape.copy(b.dy, b.dx)
 
 
-@kernel_for(ElementwiseProductComponent)
+@kernel_for(components.ElementwiseProductComponent)
 class ElementwiseProductKernel(Kernel):
     """y = product of the blocks of x; d of one block = dy times the other blocks."""
 
@@ -236,7 +225,7 @@ class ElementwiseProductKernel(Kernel):
                     source = dx
 
 
-@kernel_for(ClipGradientComponent)
+@kernel_for(components.ClipGradientComponent)
 class ClipGradientKernel(Kernel):
     """y = x; dx = dy, clipped: each row to a norm of clipping_threshold, or each element to it.
 
@@ -318,9 +307,9 @@ class ClipGradientKernel(Kernel):
     def _count_minibatch(self) -> None:
         self.num_backpropped += 1
 
-    def with_statistics(self) -> Component:
+    def with_statistics(self) -> components.Component:
         """The component with its present counts."""
-        changed: Component = self.component.replace(
+        changed: components.Component = self.component.replace(
             num_clipped=int(self.num_clipped[0, 0]),
             count=int(self.count),
             num_self_repaired=int(self.num_self_repaired[0, 0]),

@@ -6,11 +6,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from nnet3_descriptors.components import (
-    Component,
-    GruNonlinearityComponent,
-    OutputGruNonlinearityComponent,
-)
+from nnet3_descriptors import components
 
 from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation
 from nnet3_runtime_cuda.kernels.nonlinear import tanh_derivative
@@ -37,9 +33,9 @@ class _GruKernel(Kernel):
         self.deriv_sum = self.store.state(c.deriv_avg.astype(np.float64) * self.count)
         self.self_repair_total = self.store.state([[c.self_repair_total]])
 
-    def with_statistics(self) -> Component:
+    def with_statistics(self) -> components.Component:
         """The component with averages made of the sums."""
-        component: Component = self.component
+        component: components.Component = self.component
         if self.count == 0.0:
             return component
         changed: dict[str, Any] = {
@@ -108,7 +104,7 @@ class _GruKernel(Kernel):
         return True
 
 
-@kernel_for(GruNonlinearityComponent)
+@kernel_for(components.GruNonlinearityComponent)
 class GruNonlinearityKernel(_GruKernel):
     """(z, r, hpart, c_prev [, s_prev]) -> (h, c), with s_prev = c_prev if there is no projection.
 
@@ -173,7 +169,7 @@ class GruNonlinearityKernel(_GruKernel):
         tape.add(b.dx[:, self.s_prev_at], term, b.dx[:, self.s_prev_at])
 
 
-@kernel_for(OutputGruNonlinearityComponent)
+@kernel_for(components.OutputGruNonlinearityComponent)
 class OutputGruNonlinearityKernel(_GruKernel):
     """(z, hpart, c_prev) -> (h, c): h = tanh(hpart + w_h c_prev), c = (1 - z) h + z c_prev.
 

@@ -5,14 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-from nnet3_descriptors.components import (
-    DropoutComponent,
-    DropoutMaskComponent,
-    GeneralDropoutComponent,
-    GeneralDropoutPrecomputedIndexes,
-    SpecAugmentTimeMaskComponent,
-    SpecAugmentTimeMaskPrecomputedIndexes,
-)
+from nnet3_descriptors import components
 
 from nnet3_runtime_cuda.kernels.base import (
     Backpropagation,
@@ -30,7 +23,7 @@ def _copy_unless_same(tape: Operations, source: Array, out: Array) -> None:
         tape.copy(source, out)
 
 
-@kernel_for(DropoutComponent)
+@kernel_for(components.DropoutComponent)
 class DropoutKernel(Kernel):
     """y = x, with each element, or each row, set to 0 with probability dropout_proportion.
 
@@ -65,7 +58,7 @@ class DropoutKernel(Kernel):
         tape.multiply(b.dy, ratio, b.dx)
 
 
-@kernel_for(DropoutMaskComponent)
+@kernel_for(components.DropoutMaskComponent)
 class DropoutMaskKernel(Kernel):
     """A random mask without an input: 0 with probability dropout_proportion, else 1.
 
@@ -98,7 +91,7 @@ class DropoutMaskKernel(Kernel):
         """Records nothing: there is no input."""
 
 
-@kernel_for(GeneralDropoutComponent)
+@kernel_for(components.GeneralDropoutComponent)
 class GeneralDropoutKernel(Kernel):
     """y = x times a mask that is constant over time (or over periods of it) within a sequence.
 
@@ -119,7 +112,7 @@ class GeneralDropoutKernel(Kernel):
             _copy_unless_same(p.tape, p.x, p.y)
             return
         indexes, tape, dim = p.indexes, p.tape, self.component.block_dim
-        assert isinstance(indexes, GeneralDropoutPrecomputedIndexes)
+        assert isinstance(indexes, components.GeneralDropoutPrecomputedIndexes)
         shape = (indexes.num_mask_rows, dim)
         mask = tape.scratch(*shape) if p.memo is None else tape.persistent(*shape)
         if p.memo is not None:
@@ -135,7 +128,7 @@ class GeneralDropoutKernel(Kernel):
         tape: Operations,
         x: Array,
         mask: Array,
-        indexes: GeneralDropoutPrecomputedIndexes,
+        indexes: components.GeneralDropoutPrecomputedIndexes,
         out: Array,
     ) -> None:
         dim = self.component.block_dim
@@ -190,11 +183,11 @@ class GeneralDropoutKernel(Kernel):
             _copy_unless_same(b.tape, b.dy, b.dx)
             return
         assert b.memo is not None
-        assert isinstance(b.indexes, GeneralDropoutPrecomputedIndexes)
+        assert isinstance(b.indexes, components.GeneralDropoutPrecomputedIndexes)
         self._record_product(b.tape, b.dy, b.memo["mask"], b.indexes, b.dx)
 
 
-@kernel_for(SpecAugmentTimeMaskComponent)
+@kernel_for(components.SpecAugmentTimeMaskComponent)
 class SpecAugmentTimeMaskKernel(Kernel):
     """y = x, but 0 in random stretches of time of each sequence; dx = dy, but 0 there."""
 
@@ -207,14 +200,14 @@ class SpecAugmentTimeMaskKernel(Kernel):
             _copy_unless_same(p.tape, p.x, p.y)
             return
         indexes, rows = p.indexes, len(p.x)
-        assert isinstance(indexes, SpecAugmentTimeMaskPrecomputedIndexes)
+        assert isinstance(indexes, components.SpecAugmentTimeMaskPrecomputedIndexes)
         mask = p.tape.scratch(rows, 1) if p.memo is None else p.tape.persistent(rows, 1)
         if p.memo is not None:
             p.memo["mask"] = mask
         p.tape.copy(p.tape.host(partial(self._draw, indexes), *mask.shape), mask)
         p.tape.multiply(p.x, mask, p.y)
 
-    def _draw(self, indexes: SpecAugmentTimeMaskPrecomputedIndexes, mask: Array) -> None:
+    def _draw(self, indexes: components.SpecAugmentTimeMaskPrecomputedIndexes, mask: Array) -> None:
         """Alternates stretches of ones and zeros of random length along each sequence."""
         c, rng = self.component, self.store.rng
         longest_zeroed = c.time_mask_max_frames

@@ -7,12 +7,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-from nnet3_descriptors.components import (
-    Component,
-    RectifiedLinearComponent,
-    SigmoidComponent,
-    TanhComponent,
-)
+from nnet3_descriptors import components
 
 from nnet3_runtime_cuda.kernels.base import (
     Backpropagation,
@@ -64,7 +59,7 @@ class NonlinearKernel(Kernel):
         self.num_dims_self_repaired = self.store.state([[c.num_dims_self_repaired]])
         self.num_dims_processed = float(c.num_dims_processed)
 
-    def with_statistics(self) -> Component:
+    def with_statistics(self) -> components.Component:
         """The component with averages made of the sums."""
         changed: dict[str, Any] = {
             "num_dims_self_repaired": float(self.num_dims_self_repaired[0, 0]),
@@ -78,7 +73,7 @@ class NonlinearKernel(Kernel):
         if self.oderiv_count:
             changed["oderiv_count"] = self.oderiv_count
             changed["oderiv_rms"] = np.sqrt(_as_average(self.oderiv_sumsq, self.oderiv_count))
-        component: Component = self.component.replace(**changed)
+        component: components.Component = self.component.replace(**changed)
         return component
 
     # ---- statistics of activations ----
@@ -253,7 +248,7 @@ class SaturatingKernel(NonlinearKernel):
             self.record_stats(s.tape, s.y, summed(self.derivative))
 
 
-@kernel_for(SigmoidComponent)
+@kernel_for(components.SigmoidComponent)
 class SigmoidKernel(SaturatingKernel):
     """y = 1 / (1 + e^-x); dx = dy y (1 - y)."""
 
@@ -265,7 +260,7 @@ class SigmoidKernel(SaturatingKernel):
         sigmoid(p.tape, p.x, p.y)
 
 
-@kernel_for(TanhComponent)
+@kernel_for(components.TanhComponent)
 class TanhKernel(SaturatingKernel):
     """y = tanh x; dx = dy (1 - y^2)."""
 
@@ -287,7 +282,7 @@ def count_active(tape: Operations, y: Array, out: Array) -> None:
     tape.count_positive(y, out)
 
 
-@kernel_for(RectifiedLinearComponent)
+@kernel_for(components.RectifiedLinearComponent)
 class RectifiedLinearKernel(NonlinearKernel):
     """y = max(x, 0); dx = dy where y > 0, else 0.
 

@@ -7,13 +7,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from nnet3_descriptors.components import (
-    BatchNormComponent,
-    Component,
-    LogSoftmaxComponent,
-    NormalizeComponent,
-    SoftmaxComponent,
-)
+from nnet3_descriptors import components
 
 from nnet3_runtime_cuda.kernels.base import (
     Backpropagation,
@@ -32,7 +26,7 @@ SQUARED_NORM_FLOOR = 2.0**-66
 """The floor of the relative mean square of a row, so that a row of zeros stays finite."""
 
 
-@kernel_for(NormalizeComponent)
+@kernel_for(components.NormalizeComponent)
 class NormalizeKernel(Kernel):
     """y = f x for each row, or block of a row, with f such that its RMS is target_rms.
 
@@ -139,7 +133,7 @@ def _at_floor(dtype: np.dtype[np.floating]) -> float:
     return float(dtype.type(SQUARED_NORM_FLOOR**-0.5))
 
 
-@kernel_for(BatchNormComponent)
+@kernel_for(components.BatchNormComponent)
 class BatchNormKernel(Kernel):
     """Batch normalisation, without trainable scale and offset.
 
@@ -293,13 +287,13 @@ class BatchNormKernel(Kernel):
     def _forget_rows(self, factor: float) -> None:
         self.count *= factor
 
-    def with_statistics(self) -> Component:
+    def with_statistics(self) -> components.Component:
         """The component with averages made of the sums."""
-        component: Component = self.component
+        component: components.Component = self.component
         if self.count == 0.0:
             return component
         mean = self.sum / self.count
-        changed: Component = self.component.replace(
+        changed: components.Component = self.component.replace(
             count=self.count,
             stats_mean=mean.astype(np.float32),
             stats_var=(self.sumsq / self.count - mean**2).astype(np.float32),
@@ -311,7 +305,7 @@ SMALLEST_PROBABILITY = 1.0e-20
 """Floor of the output of the softmax."""
 
 
-@kernel_for(SoftmaxComponent)
+@kernel_for(components.SoftmaxComponent)
 class SoftmaxKernel(NonlinearKernel):
     """y_i = e^x_i / sum_j e^x_j in each row; dx = y (dy - sum_j y_j dy_j)."""
 
@@ -359,7 +353,7 @@ def softmax_backward(tape: Operations, y: Array, dy: Array, dx: Array) -> None:
     tape.multiply(dx, y, dx)
 
 
-@kernel_for(LogSoftmaxComponent)
+@kernel_for(components.LogSoftmaxComponent)
 class LogSoftmaxKernel(NonlinearKernel):
     """y_i = x_i - ln sum_j e^x_j in each row; dx = dy - e^y sum_j dy_j."""
 

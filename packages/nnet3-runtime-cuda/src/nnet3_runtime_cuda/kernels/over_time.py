@@ -8,19 +8,7 @@ from typing import Any
 
 import attrs
 import numpy as np
-from nnet3_descriptors.components import (
-    BackpropTruncationComponent,
-    BackpropTruncationPrecomputedIndexes,
-    Component,
-    DistributeComponent,
-    DistributePrecomputedIndexes,
-    PrecomputedIndexes,
-    RestrictedAttentionComponent,
-    StatisticsExtractionComponent,
-    StatisticsExtractionPrecomputedIndexes,
-    StatisticsPoolingComponent,
-    StatisticsPoolingPrecomputedIndexes,
-)
+from nnet3_descriptors import components
 
 from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation, StatsStorage
 from nnet3_runtime_cuda.kernels.normalize import SMALLEST_PROBABILITY, softmax, softmax_backward
@@ -66,7 +54,7 @@ class _Head:
         )
 
 
-@kernel_for(RestrictedAttentionComponent)
+@kernel_for(components.RestrictedAttentionComponent)
 class RestrictedAttentionKernel(Kernel):
     """Each output frame is a weighted mean of the values of context_dim input frames around it.
 
@@ -90,9 +78,9 @@ class RestrictedAttentionKernel(Kernel):
             c.posterior_stats if c.posterior_stats.size else np.zeros(shape)
         )
 
-    def with_statistics(self) -> Component:
+    def with_statistics(self) -> components.Component:
         """The component with its present statistics."""
-        component: Component = self.component
+        component: components.Component = self.component
         if self.count == 0.0:
             return component
         changed: dict[str, Any] = {
@@ -213,7 +201,7 @@ def _record_scaled(
         tape.add(out, term, out)
 
 
-@kernel_for(StatisticsExtractionComponent)
+@kernel_for(components.StatisticsExtractionComponent)
 class StatisticsExtractionKernel(Kernel):
     """y = (number of frames, sum of x, sum of x^2) over the frames of each period.
 
@@ -223,7 +211,7 @@ class StatisticsExtractionKernel(Kernel):
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""
         tape, indexes, dim = p.tape, p.indexes, self.component.input_dim
-        assert isinstance(indexes, StatisticsExtractionPrecomputedIndexes)
+        assert isinstance(indexes, components.StatisticsExtractionPrecomputedIndexes)
         ranges = indexes.forward_indexes
         y = tape.scratch(*p.y.shape) if p.add else p.y
         tape.copy(self.store.constant(indexes.counts), y[:, 0])
@@ -239,7 +227,7 @@ class StatisticsExtractionKernel(Kernel):
         if b.dx is None:
             return
         indexes, tape, dim = b.indexes, b.tape, self.component.input_dim
-        assert isinstance(indexes, StatisticsExtractionPrecomputedIndexes)
+        assert isinstance(indexes, components.StatisticsExtractionPrecomputedIndexes)
         rows = np.asarray(indexes.backward_indexes, dtype=np.int64)
         d_sum, d_sumsq = (tape.scratch(len(b.dy), dim) for _ in range(2))
         tape.copy(b.dy[:, 1 : dim + 1], d_sum)
@@ -256,7 +244,7 @@ class StatisticsExtractionKernel(Kernel):
             tape.add(sums, term, dx)
 
 
-@kernel_for(StatisticsPoolingComponent)
+@kernel_for(components.StatisticsPoolingComponent)
 class StatisticsPoolingKernel(Kernel):
     """y = (ln N repeated, mean, and mean square or standard deviation) over a window of statistics.
 
@@ -278,7 +266,7 @@ class StatisticsPoolingKernel(Kernel):
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""
         tape, indexes = p.tape, p.indexes
-        assert isinstance(indexes, StatisticsPoolingPrecomputedIndexes)
+        assert isinstance(indexes, components.StatisticsPoolingPrecomputedIndexes)
         logs = self.component.num_log_count_features
         counts = tape.scratch(len(p.y), 1)
         record_row_range_sums(tape, p.x[:, :1], indexes.forward_indexes, counts, add=False)
@@ -301,7 +289,7 @@ class StatisticsPoolingKernel(Kernel):
         if b.dx is None:
             return
         tape, indexes = b.tape, b.indexes
-        assert isinstance(indexes, StatisticsPoolingPrecomputedIndexes)
+        assert isinstance(indexes, components.StatisticsPoolingPrecomputedIndexes)
         logs = self.component.num_log_count_features
         dy = tape.scratch(*b.dy.shape)
         tape.copy(b.dy, dy)
@@ -328,7 +316,7 @@ NO_THRESHOLD = 1.0e10
 """The limit for a threshold that is switched off."""
 
 
-@kernel_for(BackpropTruncationComponent)
+@kernel_for(components.BackpropTruncationComponent)
 class BackpropTruncationKernel(Kernel):
     """y = scale x; dx = scale dy, each row clipped to a norm, or zeroed where it grew too large.
 
@@ -343,9 +331,9 @@ class BackpropTruncationKernel(Kernel):
         self.num_zeroed = self.store.state([[c.num_zeroed]])
         self.counts = self.store.state([c.count, c.count_zeroing_boundaries])
 
-    def with_statistics(self) -> Component:
+    def with_statistics(self) -> components.Component:
         """The component with its present counts."""
-        changed: Component = self.component.replace(
+        changed: components.Component = self.component.replace(
             num_clipped=float(self.num_clipped[0, 0]),
             num_zeroed=float(self.num_zeroed[0, 0]),
             count=float(self.counts[0]),
@@ -364,7 +352,7 @@ class BackpropTruncationKernel(Kernel):
         """Records the backward pass."""
         if b.dx is None:
             return
-        assert isinstance(b.indexes, BackpropTruncationPrecomputedIndexes)
+        assert isinstance(b.indexes, components.BackpropTruncationPrecomputedIndexes)
         tape, c = b.tape, self.component
         tape.multiply(b.dy, c.scale, b.dx)
         squares, factor = tape.scratch(len(b.dx)), tape.scratch(len(b.dx))
@@ -391,13 +379,13 @@ class BackpropTruncationKernel(Kernel):
         tape.multiply(b.dx, factor[:, None], b.dx)
 
 
-@kernel_for(DistributeComponent)
+@kernel_for(components.DistributeComponent)
 class DistributeKernel(Kernel):
     """Each row of y is a block of columns of x: number source_blocks[i] of all blocks."""
 
-    def _blocks(self, indexes: PrecomputedIndexes | None) -> Array:
+    def _blocks(self, indexes: components.PrecomputedIndexes | None) -> Array:
         """The number of the block of x that each row of y is, counted along the rows of x."""
-        assert isinstance(indexes, DistributePrecomputedIndexes)
+        assert isinstance(indexes, components.DistributePrecomputedIndexes)
         blocks: Array = np.asarray(indexes.source_blocks, dtype=np.int64)
         return blocks
 

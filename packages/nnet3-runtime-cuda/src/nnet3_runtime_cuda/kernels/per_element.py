@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_descriptors.components import (
-    ConstantComponent,
-    ConstantFunctionComponent,
-    NaturalGradientPerElementScaleComponent,
-    PerElementOffsetComponent,
-    PerElementScaleComponent,
-    ScaleAndOffsetComponent,
-)
+from nnet3_descriptors import components
 
 from nnet3_runtime_cuda.kernels.base import (
     Backpropagation,
@@ -30,7 +23,7 @@ SMALLEST_SCALE = 1.0e-4
 """The least magnitude of scales in a ScaleAndOffsetComponent; smaller ones keep their sign only."""
 
 
-@kernel_for(PerElementScaleComponent)
+@kernel_for(components.PerElementScaleComponent)
 class PerElementScaleKernel(FixedScaleKernel):
     """y = x s with trainable s; the gradient is the sum over the rows of x dy."""
 
@@ -49,7 +42,7 @@ class PerElementScaleKernel(FixedScaleKernel):
         record_vector_update(tape, product, direction, preconditioner, is_scratch=True)
 
 
-@kernel_for(NaturalGradientPerElementScaleComponent)
+@kernel_for(components.NaturalGradientPerElementScaleComponent)
 class NaturalGradientPerElementScaleKernel(PerElementScaleKernel):
     """y = x s, with the natural gradient."""
 
@@ -67,7 +60,7 @@ class NaturalGradientPerElementScaleKernel(PerElementScaleKernel):
         )
 
 
-@kernel_for(PerElementOffsetComponent)
+@kernel_for(components.PerElementOffsetComponent)
 class PerElementOffsetKernel(Kernel):
     """y = x + b, with trainable b that repeats over blocks of columns; the gradient sums dy."""
 
@@ -95,7 +88,7 @@ class PerElementOffsetKernel(Kernel):
             )
 
 
-@kernel_for(ScaleAndOffsetComponent)
+@kernel_for(components.ScaleAndOffsetComponent)
 class ScaleAndOffsetKernel(Kernel):
     """y = x s + b, with trainable s and b that repeat over blocks of columns.
 
@@ -158,7 +151,7 @@ class ScaleAndOffsetKernel(Kernel):
         )
 
 
-@kernel_for(ConstantComponent, ConstantFunctionComponent)
+@kernel_for(components.ConstantComponent, components.ConstantFunctionComponent)
 class ConstantKernel(Kernel):
     """y = c in each row, whatever the input, if any; dx = 0; the gradient is the sum of dy."""
 

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from nnet3_descriptors.components import (
-    PrecomputedIndexes,
-    TdnnComponent,
-    TimeOffsetPrecomputedIndexes,
-)
+from nnet3_descriptors import components
 
 from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation, column_blocks
 from nnet3_runtime_cuda.kernels.parameters import (
@@ -21,6 +17,7 @@ from nnet3_runtime_cuda.kernels.tiled_product import TiledProduct, goes_by_taps,
 from nnet3_runtime_cuda.operations import Array, Operations
 from nnet3_runtime_cuda.operations.gradients import (
     AffineGradient,
+    AffinePreconditioner,
     GradientProduct,
     TimeSplice,
     options_of_sides,
@@ -30,7 +27,7 @@ MOST_EXTRA_ROWS = 1.25
 """The least relative difference between the rows of the input and the rows of a splice."""
 
 
-@kernel_for(TdnnComponent)
+@kernel_for(components.TdnnComponent)
 class TdnnKernel(Kernel):
     """y(t) = sum over offsets o_i of x(t + o_i) A_i^T, + b.
 
@@ -53,12 +50,14 @@ class TdnnKernel(Kernel):
         self.bias = self.store.parameters.get("bias_params")
         self.preconditioner = self.store.affine_preconditioner(*options_of_sides(self.component))
 
-    def _splice(self, x: Array, indexes: PrecomputedIndexes | None, rows: int) -> TimeSplice | None:
+    def _splice(
+        self, x: Array, indexes: components.PrecomputedIndexes | None, rows: int
+    ) -> TimeSplice | None:
         """The splice of the input, if products with the input's own rows take less work.
 
         They do if the input is wider than the output, and nearly all of its rows are used.
         """
-        assert isinstance(indexes, TimeOffsetPrecomputedIndexes)
+        assert isinstance(indexes, components.TimeOffsetPrecomputedIndexes)
         first, end = min(indexes.row_offsets), max(indexes.row_offsets) + rows
         pays = self.component.input_dim > len(self.linear) and len(indexes.row_offsets) > 1
         if not pays or indexes.row_stride != 1 or end - first > MOST_EXTRA_ROWS * rows:
@@ -69,13 +68,13 @@ class TdnnKernel(Kernel):
     def _tiled(
         self,
         tape: Operations,
-        indexes: PrecomputedIndexes | None,
+        indexes: components.PrecomputedIndexes | None,
         rows: int,
         *,
         is_precise: bool = False,
     ) -> TiledProduct | None:
         """The product of `rows` output rows by tiles, if it is faster."""
-        assert isinstance(indexes, TimeOffsetPrecomputedIndexes)
+        assert isinstance(indexes, components.TimeOffsetPrecomputedIndexes)
         if indexes.row_stride != 1:
             return None
         offsets = indexes.row_offsets
@@ -98,7 +97,7 @@ class TdnnKernel(Kernel):
 
     def propagate(self, p: Propagation) -> None:
         """Records y = sum of x_i A_i^T, + b; or y += that, without bias."""
-        assert isinstance(p.indexes, TimeOffsetPrecomputedIndexes)
+        assert isinstance(p.indexes, components.TimeOffsetPrecomputedIndexes)
         tape, add = p.tape, p.add and not self.has_bias
         bias = self.bias if self.has_bias else None
         tiled = self._tiled(tape, p.indexes, len(p.y), is_precise=self.store.forward_is_precise)
@@ -168,7 +167,7 @@ class TdnnKernel(Kernel):
         for view in splice.products(wide):
             tape.copy(b.dy, view)
         if b.dx is not None:
-            assert isinstance(b.indexes, TimeOffsetPrecomputedIndexes)
+            assert isinstance(b.indexes, components.TimeOffsetPrecomputedIndexes)
             first = min(b.indexes.row_offsets)
             end = first + len(splice.x)
             tape.matmul(wide, splice.by_row(self.linear), b.dx[first:end], add=b.add)
@@ -176,7 +175,14 @@ class TdnnKernel(Kernel):
                 if len(rest):
                     tape.fill(0.0, rest)
         if b.update:
-            self._update(b, splice.parts)
+            # Not for the natural gradient, which may precondition dy: `wide` has it as it was.
+            product = partial(_record_wide_gradient, tape, splice, wide)
+            self._update(b, splice.parts, product if self._estimates() is None else None)
+
+    def _estimates(self) -> AffinePreconditioner | None:
+        """The estimates of the natural gradient; None for the plain one."""
+        is_natural = self.store.natural_gradient and self.component.use_natural_gradient
+        return self.preconditioner if is_natural else None
 
     def _update(
         self, b: Backpropagation, parts: list[Array], product: GradientProduct | None = None
@@ -191,5 +197,17 @@ class TdnnKernel(Kernel):
             first=b.first,
             product=product,
         )
-        natural = self.store.natural_gradient and self.component.use_natural_gradient
-        record_affine_gradient(b.tape, gradient, self.preconditioner if natural else None)
+        record_affine_gradient(b.tape, gradient, self._estimates())
+
+
+def _record_wide_gradient(
+    tape: Operations,
+    splice: TimeSplice,
+    wide: Array,
+    _dy: Array,
+    out: Array,
+    scale: Array | None,
+    add: bool,
+) -> None:
+    """Records out (+)= scale dy^T X as one product, with dy at the rows of x: see `TimeSplice`."""
+    tape.scaled_product(wide.T, splice.x, splice.by_row(out), add=add, scale=scale)

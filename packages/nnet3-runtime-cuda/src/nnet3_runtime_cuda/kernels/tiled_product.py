@@ -9,7 +9,7 @@ and the backward pass transposes everything: the derivative of the products is A
 of x is B times the transposed products, and the gradient of w is G^T times the gradients of the
 products.
 
-`tile_blocking` divides the work among threads and into blocks.
+`TileBlocking` divides the work among threads and into blocks.
 """
 
 from __future__ import annotations

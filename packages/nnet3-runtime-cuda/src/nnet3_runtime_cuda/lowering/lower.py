@@ -1,21 +1,33 @@
-"""Lowering: each command of a computation becomes calls that are bound to their operands."""
+"""Lowering: each command of a computation becomes calls that are bound to their operands.
+
+For each class of commands a function records the calls, on the state that `Binding` keeps.
+"""
 
 from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from nnet3_computation import NnetComputation
+from nnet3_computation import ComputationError, NnetComputation
+from nnet3_computation import commands as c
 from nnet3_computation.checks import check_runnable
+from nnet3_descriptors.components import ComponentProperties
 
 from nnet3_runtime_cuda.device import DeviceNnet
-from nnet3_runtime_cuda.lowering.commands import bind
+from nnet3_runtime_cuda.kernels import Backpropagation, Propagation, StatsStorage
+from nnet3_runtime_cuda.kernels.parameters import record_row_range_sums
+from nnet3_runtime_cuda.lowering import moves
+from nnet3_runtime_cuda.lowering.arena import Positions
+from nnet3_runtime_cuda.lowering.binding import Binding, Flags
+from nnet3_runtime_cuda.lowering.moves import record_scaled
 from nnet3_runtime_cuda.lowering.plan import Capabilities, plan_with
 from nnet3_runtime_cuda.machine import Program
+from nnet3_runtime_cuda.operations import Array
 from nnet3_runtime_cuda.operations.scratch import Workspace
 
 if TYPE_CHECKING:
@@ -74,5 +86,286 @@ def lower(
     with nnet.lowering, uncollected(), np.errstate(all="ignore"):  # factors may overflow
         tape = nnet.machine.tape(nnet.dtype, is_alone=is_alone, workspace=workspace)
         plan = plan_with(nnet.nnet, computation, Capabilities(nnet, tape))
-        program = bind(nnet, computation, plan, tape, watch)
-        return nnet.machine.bind(program, tape, computation)
+        binding = Binding(nnet, computation, plan, tape, watch)
+        for position, command in enumerate(binding.commands):
+            if binding.begin_command(position):
+                _BINDERS[type(command)](binding, command)
+                binding.end_command()
+        return nnet.machine.bind(binding.program(), tape, computation)
+
+
+# ---- what each command records ----
+
+
+def _in_place(binding: Binding, submatrix: int) -> Array:
+    """A view of a submatrix that the component reads and overwrites."""
+    view = binding.read(submatrix)
+    binding.note_written(binding.areas.of(submatrix))
+    return view
+
+
+def _propagate(binding: Binding, command: c.Propagate) -> None:
+    properties = binding.properties(command.component)
+    splice = binding.input_splice(command)
+    x = binding.read(command.input) if command.input and splice is None else binding.arena.view(0)
+    in_place = command.input == command.output
+    if properties & ComponentProperties.PROPAGATE_ADDS and not in_place:
+        y, add = binding.add_to(command.output)
+    else:
+        set_or_change = _in_place if in_place else Binding.set
+        y, add = set_or_change(binding, command.output), False
+    binding.nnet.kernel(command.component).propagate(
+        Propagation(
+            tape=binding.tape,
+            x=x,
+            y=y,
+            add=add,
+            indexes=binding.precomputed(command.precomputed_indexes),
+            memo=binding.memo(command.memo),
+            known=binding.known_part(),
+            panels=binding.panels(),
+            splice=splice,
+        )
+    )
+
+
+def _store_stats(binding: Binding, command: c.StoreStats) -> None:
+    binding.nnet.kernel(command.component).store_stats(
+        StatsStorage(
+            tape=binding.tape, y=binding.read(command.output), memo=binding.memo(command.memo)
+        )
+    )
+
+
+def _backprop(
+    binding: Binding, command: c.Backprop | c.BackpropNoModelUpdate, *, update: bool
+) -> None:
+    properties = binding.properties(command.component)
+    splice, dx_splice = binding.input_splice(command), binding.derivative_splice()
+    x, y, dy = (
+        binding.read(submatrix) if submatrix else binding.arena.view(0)
+        for submatrix in (
+            command.input_value if splice is None else 0,
+            command.output_value,
+            command.output_deriv,
+        )
+    )
+    dx: Array | None = None
+    add = False
+    if command.input_deriv and dx_splice is None:
+        in_place = command.input_deriv == command.output_deriv
+        if properties & ComponentProperties.BACKPROP_ADDS and not in_place:
+            dx, add = binding.add_to(command.input_deriv)
+        else:
+            set_or_change = _in_place if in_place else Binding.set
+            dx = set_or_change(binding, command.input_deriv)
+    signs, binding.signs = binding.signs, None
+    kernel, first = binding.nnet.kernel(command.component), False
+    if properties & ComponentProperties.UPDATABLE:
+        update = update and binding.computation.need_model_derivative
+        if update:
+            first = kernel.sets_gradient and binding.num_updates(command.component) == 1
+        if first:
+            binding.replaced.add(command.component)
+    kernel.backprop(
+        Backpropagation(
+            tape=binding.tape,
+            x=x,
+            y=y,
+            dy=dy,
+            dx=dx,
+            add=add,
+            indexes=binding.precomputed(command.precomputed_indexes),
+            memo=binding.memo(command.memo),
+            signs=signs,
+            update=update,
+            first=first,
+            skipped=binding.late_columns(),
+            panels=binding.panels(),
+            splice=splice,
+            dx_splice=dx_splice,
+        )
+    )
+    binding.record_late()
+
+
+def _matrix(binding: Binding, command: c.MatrixCopy | c.MatrixAdd) -> None:
+    if binding.is_sum_of_blocks():
+        return
+    source = binding.read(command.input)
+    output, add = _target(binding, command.output, add=isinstance(command, c.MatrixAdd))
+    record_scaled(binding.tape, source, command.alpha, output, add=add)
+
+
+def _target(binding: Binding, submatrix: int, *, add: bool) -> tuple[Array, bool]:
+    """The view of a submatrix to add to, or to set; and whether the command must add to it."""
+    return binding.add_to(submatrix) if add else (binding.set(submatrix), False)
+
+
+def _rows(binding: Binding, command: c.CopyRows | c.AddRows) -> None:
+    binding.read(command.input)
+    rows = binding.computation.indexes[command.indexes].astype(np.int64)
+    present = rows >= 0
+    submatrices = np.full(len(rows), command.input)
+    source = binding.arena.positions(submatrices, np.where(present, rows, 0))
+    _gathered(binding, command, source, present, add=isinstance(command, c.AddRows))
+
+
+def _rows_multi(binding: Binding, command: c.CopyRowsMulti | c.AddRowsMulti) -> None:
+    binding.flush_multi(command.indexes_multi)
+    source, present = binding.multi_positions(command.indexes_multi)
+    _gathered(binding, command, source, present, add=isinstance(command, c.AddRowsMulti))
+
+
+def _gathered(
+    binding: Binding,
+    command: c.CopyRows | c.AddRows | c.CopyRowsMulti | c.AddRowsMulti,
+    source: Positions,
+    present: Flags,
+    *,
+    add: bool,
+) -> None:
+    """Records row i of the output (+)= alpha times the row at source[i], where present[i]."""
+    _, add = _target(binding, command.output, add=add)
+    tape, arena = binding.tape, binding.arena
+    target = arena.row_positions(command.output)
+    columns = binding.areas.of(command.output).area.columns
+    if not add:
+        moves.record_fill(tape, arena, target[~present], columns, 0.0)
+    to, origin = target[present], source[present]
+    moves.record_move(tape, arena, to, origin, columns, command.alpha, add=add)
+
+
+def _to_rows(binding: Binding, command: c.CopyToRowsMulti | c.AddToRowsMulti) -> None:
+    binding.flush_multi(command.indexes_multi)
+    columns = binding.read(command.input).shape[1]
+    target, present = binding.multi_positions(command.indexes_multi)
+    source = binding.arena.row_positions(command.input)
+    to, origin, add = target[present], source[present], isinstance(command, c.AddToRowsMulti)
+    moves.record_move(binding.tape, binding.arena, to, origin, columns, command.alpha, add=add)
+
+
+def _add_row_ranges(binding: Binding, command: c.AddRowRanges) -> None:
+    source = binding.read(command.input)
+    output, add = binding.add_to(command.output)
+    ranges = binding.computation.indexes_ranges[command.indexes_ranges]
+    if command.alpha == 1.0:
+        record_row_range_sums(binding.tape, source, ranges, output, add=add)
+        return
+    sums = binding.tape.scratch(*output.shape)
+    record_row_range_sums(binding.tape, source, ranges, sums, add=False)
+    record_scaled(binding.tape, sums, command.alpha, output, add=add)
+
+
+def _alloc_undefined(binding: Binding, command: c.AllocMatrixUndefined) -> None:
+    place = binding.areas.of(command.matrix)
+    binding.zeros.forget(place.matrix)
+    if place.matrix in binding.read_whole:
+        binding.zeros.note(*place)
+
+
+def _alloc_zeroed(binding: Binding, command: c.AllocMatrixZeroed) -> None:
+    binding.zeros.note(*binding.areas.of(command.matrix))
+
+
+def _dealloc(binding: Binding, command: c.DeallocMatrix) -> None:
+    binding.zeros.forget(binding.areas.of(command.matrix)[0])
+
+
+def _swap(binding: Binding, command: c.SwapMatrix) -> None:
+    """Moves the contents of the source to the destination; of several commands as if at once."""
+    commands, position = binding.commands, binding.position
+    if position and isinstance(commands[position - 1], c.SwapMatrix):
+        return  # done together with the previous command
+    swaps, moved = [], []
+    for each in commands[position:]:
+        if not isinstance(each, c.SwapMatrix):
+            break
+        swaps.append(each)
+    for destination, source in c.origins(swaps).items():
+        from_matrix, area = binding.areas.of(source)
+        to_matrix, _ = binding.areas.of(destination)
+        if binding.arena.offset(from_matrix) == binding.arena.offset(to_matrix):
+            pending = binding.zeros.touching(from_matrix, area)
+            binding.zeros.forget(to_matrix)
+            for zeros in pending:
+                binding.zeros.note(to_matrix, zeros)
+        else:
+            binding.zeros.forget(to_matrix)
+            moved.append((binding.memory(source), binding.memory(destination)))
+    moves.record_moves(binding.tape, moved)
+
+
+def _set_const(binding: Binding, command: c.SetConst) -> None:
+    if command.alpha == 0.0:
+        matrix, area = binding.areas.of(command.output)
+        for pending in binding.zeros.touching(matrix, area):
+            if not area.contains(pending):
+                binding.write_zeros(matrix, pending)
+        binding.zeros.note(matrix, area)
+    else:
+        binding.tape.fill(command.alpha, binding.set(command.output))
+
+
+def _compress(binding: Binding, command: c.CompressMatrix) -> None:
+    matrix, values = binding.areas.of(command.matrix)[0], binding.read(command.matrix)
+    kind, limit = command.compression_type, command.alpha
+    stored = binding.arena.compressed(matrix, *moves.stored_as(kind, values.shape[1]))
+    moves.record_compress(
+        binding.tape, kind, limit, values, stored, truncate=bool(command.truncate)
+    )
+    binding.compressed[matrix] = kind, limit, stored
+
+
+def _decompress(binding: Binding, command: c.DecompressMatrix) -> None:
+    matrix, _ = binding.areas.of(command.matrix)
+    if matrix not in binding.compressed:
+        raise ComputationError(
+            f"c{binding.position}: DecompressMatrix: m{matrix} is not compressed"
+        )
+    kind, limit, stored = binding.compressed.pop(matrix)
+    if kind == moves.ONE_BIT and binding.next_takes_signs_of(command.matrix):
+        binding.signs = stored
+        return
+    values = binding.arena.view(command.matrix)
+    moves.record_decompress(binding.tape, kind, limit, stored, values)
+
+
+def _accept_input(binding: Binding, command: c.AcceptInput) -> None:
+    binding.zeros.forget(binding.areas.of(command.matrix)[0])
+    binding.accept(command.matrix, command.node)
+
+
+def _provide_output(binding: Binding, command: c.ProvideOutput) -> None:
+    binding.read(command.matrix)
+    binding.provide(command.matrix, command.node)
+
+
+_BINDERS: dict[type[c.Command], Callable[[Binding, Any], None]] = {
+    c.AcceptInput: _accept_input,
+    c.AddRowRanges: _add_row_ranges,
+    c.AddRows: _rows,
+    c.AddRowsMulti: _rows_multi,
+    c.AddToRowsMulti: _to_rows,
+    c.AllocMatrixUndefined: _alloc_undefined,
+    c.AllocMatrixZeroed: _alloc_zeroed,
+    c.Backprop: partial(_backprop, update=True),
+    c.BackpropNoModelUpdate: partial(_backprop, update=False),
+    c.CompressMatrix: _compress,
+    c.CopyRows: _rows,
+    c.CopyRowsMulti: _rows_multi,
+    c.CopyToRowsMulti: _to_rows,
+    c.DeallocMatrix: _dealloc,
+    c.DecompressMatrix: _decompress,
+    c.GotoLabel: lambda binding, command: binding.loop(command.label),
+    c.MatrixAdd: _matrix,
+    c.MatrixCopy: _matrix,
+    c.NoOperation: lambda *_: None,
+    c.NoOperationLabel: lambda binding, _: binding.label(),
+    c.NoOperationMarker: lambda binding, _: binding.end_segment(),
+    c.Propagate: _propagate,
+    c.ProvideOutput: _provide_output,
+    c.SetConst: _set_const,
+    c.StoreStats: _store_stats,
+    c.SwapMatrix: _swap,
+}

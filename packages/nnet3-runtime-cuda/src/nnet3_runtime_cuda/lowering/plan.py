@@ -20,7 +20,8 @@ from nnet3_computation import NnetComputation
 from nnet3_descriptors import Nnet
 
 from nnet3_runtime_cuda.device import DeviceNnet
-from nnet3_runtime_cuda.lowering import recurrences
+from nnet3_runtime_cuda.lowering import recurrences, splices
+from nnet3_runtime_cuda.lowering.areas import Trace
 from nnet3_runtime_cuda.lowering.recurrences import (
     Factor,
     Step,
@@ -29,13 +30,6 @@ from nnet3_runtime_cuda.lowering.recurrences import (
     known_inputs,
     step_panels,
 )
-from nnet3_runtime_cuda.lowering.splices import (
-    SplicedDerivative,
-    Taps,
-    spliced_derivatives,
-    spliced_inputs,
-)
-from nnet3_runtime_cuda.lowering.trace import Trace
 from nnet3_runtime_cuda.operations import Operations
 
 Shared = Mapping[int, tuple[StepProduct, Step]]
@@ -64,9 +58,9 @@ class Plan:
     panels: Mapping[int, Factor] = attrs.field(factory=dict)
     panel_memory: Mapping[Factor, int] = attrs.field(factory=dict)
     panel_sizes: tuple[int, ...] = ()
-    inputs: Mapping[int, Taps] = attrs.field(factory=dict)
+    inputs: Mapping[int, splices.Taps] = attrs.field(factory=dict)
     idle: frozenset[int] = frozenset()
-    derivatives: Mapping[int, SplicedDerivative] = attrs.field(factory=dict)
+    derivatives: Mapping[int, splices.SplicedDerivative] = attrs.field(factory=dict)
     left_out: frozenset[int] = frozenset()
 
 
@@ -101,8 +95,8 @@ class Capabilities:
         """The approximate number of rows that a product made before several steps should have."""
         if self.nnet.machine.is_device:
             return recurrences.DEVICE_ROWS_AT_ONCE
-        is_changing = self.tape.gains_by_tiles and not self.nnet.kernel(component).store.is_fixed
-        return recurrences.CHANGING_ROWS_AT_ONCE if is_changing else recurrences.ROWS_AT_ONCE
+        is_fixed = self.nnet.kernel(component).store.is_fixed
+        return recurrences.ROWS_AT_ONCE if is_fixed else recurrences.CHANGING_ROWS_AT_ONCE
 
     def gains_by_taps(self, component: int, rows: int, offsets: tuple[int, ...]) -> bool:
         """Whether a component computes an input of taps faster than blocks of columns.
@@ -138,7 +132,7 @@ def plan_with(nnet: Nnet, computation: NnetComputation, can: Capabilities) -> Pl
     late = StepProduct.by_position(
         deferred_derivatives(trace, can.can_split, can.late_rows_at_once, most)
     )
-    inputs, idle, left_out = spliced_inputs(trace, can.gains_by_taps)
+    inputs, idle, left_out = splices.spliced_inputs(trace, can.gains_by_taps)
     skipped = {at: step.columns for at, (_, step) in (early | late).items()}
 
     def size(factor: Factor) -> int:
@@ -148,7 +142,7 @@ def plan_with(nnet: Nnet, computation: NnetComputation, can: Capabilities) -> Pl
     panels, panel_memory, panel_sizes = step_panels(trace, can.gains_by_panels, skipped, size)
     derivatives = {
         at: each
-        for at, each in spliced_derivatives(trace, can.gains_by_taps)
+        for at, each in splices.spliced_derivatives(trace, can.gains_by_taps)
         # The taps of a command's input are the same, or it has none.
         if at not in inputs or inputs[at].offsets == each.taps.offsets
     }

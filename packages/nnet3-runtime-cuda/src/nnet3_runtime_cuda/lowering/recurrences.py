@@ -33,8 +33,7 @@ from typing import NamedTuple
 import attrs
 from nnet3_computation import commands as c
 
-from nnet3_runtime_cuda.lowering.areas import Place
-from nnet3_runtime_cuda.lowering.trace import Trace
+from nnet3_runtime_cuda.lowering.areas import Place, Trace
 
 MOST_STEP_ROWS = 48
 """A step with more rows than this has a fast product of its own on a processor."""

@@ -42,9 +42,8 @@ from typing import NamedTuple
 import attrs
 from nnet3_computation import commands as c
 
-from nnet3_runtime_cuda.lowering.areas import Area, Place
+from nnet3_runtime_cuda.lowering.areas import Area, Place, Trace, Use, is_end
 from nnet3_runtime_cuda.lowering.recurrences import MOST_STEP_ROWS
-from nnet3_runtime_cuda.lowering.trace import Trace, Use, is_end
 
 FEWEST_ROWS = MOST_STEP_ROWS + 1
 """The least number of rows of an input; one with fewer may be a step of a recurrence."""

@@ -42,8 +42,6 @@ class Operations(Protocol):
         dtype: The type of the values that pass through the network.
         cache_scale: The size of the cache for which work is cut up, relative to that of a processor
             core.
-        gains_by_tiles: Whether tiles, with fewer products and more passes over memory, make
-            convolutions faster.
         gains_by_stacks: Whether stacks of products make convolutions faster than patches, which
             are products of larger matrices.
         preconditions_rows: Whether the natural gradient preconditions narrow rows; if not, it
@@ -52,7 +50,6 @@ class Operations(Protocol):
 
     dtype: np.dtype[Any]
     cache_scale: ClassVar[int]
-    gains_by_tiles: ClassVar[bool]
     gains_by_stacks: ClassVar[bool]
     preconditions_rows: ClassVar[bool]
 
@@ -60,16 +57,19 @@ class Operations(Protocol):
     def threads(self) -> int:
         """The number of threads that share the recorded calls."""
 
-    # ---- what pays ----
+    # ---- what pays: nothing, unless a machine says so ----
 
     def uses_tiles(self) -> bool:
-        """Whether to compute convolutions by tiles: if they are faster, and the user allows it."""
+        """Whether to compute convolutions by tiles: fewer products, more passes over memory."""
+        return False
 
     def gains_by_panels(self, rows: int) -> bool:
         """Whether a product with `rows` rows is faster with its factor in panels (`Panels`)."""
+        return False
 
     def gains_by_transposing(self, rows: int, parameters: Array) -> bool:
         """Whether products with `rows` rows are faster with (out, in) parameters transposed."""
+        return False
 
     # ---- memory ----
 

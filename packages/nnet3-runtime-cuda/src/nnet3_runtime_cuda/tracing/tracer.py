@@ -15,7 +15,7 @@ from nnet3_computation.computation import NODE, N, T, X
 from nnet3_computation.text import command_lines
 from nnet3_descriptors import ComponentInputNode, ComponentNode, Nnet
 
-from nnet3_runtime_cuda.arrays.checks import FloatArray
+from nnet3_runtime_cuda.arrays import FloatArray
 from nnet3_runtime_cuda.tracing.trace import (
     CommandProfile,
     CommandRun,
