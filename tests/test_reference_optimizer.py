@@ -1,10 +1,10 @@
-"""Optimized computations cost no more than Kaldi's, and every pass is proven on every case.
+"""Optimized computations cost no more than Kaldi's, nor memory; every pass is proven on every case.
 
 With any option turned off, results stay the same.
 """
 
 from nnet3_compiler import compile_computation
-from nnet3_computation import peak_bytes
+from nnet3_computation import peak_bytes, plan_memory
 from nnet3_optimizer import OptimizeOptions, check_computation, optimize, verify_equivalent
 from optimizer_trials import KALDIS_PASSES, SWITCHES, Trial, working_commands
 from reference_cases import ReferenceCase, computation_request, network, parametrize_cases
@@ -54,3 +54,20 @@ def test_passes_beyond_kaldis_save_memory(case: ReferenceCase) -> None:
     check_computation(nnet, optimized)
     verify_equivalent(nnet, compiled, optimized)
     assert peak_bytes(optimized) <= peak_bytes(few)
+
+
+EXCESS = 1.02
+
+OPTIONS = OptimizeOptions(), OptimizeOptions(recompute_activations=False)
+
+
+@parametrize_cases()
+def test_plan_is_near_the_bound(case: ReferenceCase) -> None:
+    """A plan is within 2 % of a lower bound, with two sets of passes or none."""
+    nnet = network(case)
+    compiled = compile_computation(nnet, computation_request(case))
+
+    for computation in (compiled, *(optimize(nnet, compiled, options) for options in OPTIONS)):
+        for alignment in (4, 64):
+            plan = plan_memory(computation, alignment=alignment)
+            assert plan.arena_bytes <= EXCESS * plan.lower_bound_bytes

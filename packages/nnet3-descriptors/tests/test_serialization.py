@@ -1,4 +1,4 @@
-"""The container of serialized values."""
+"""The container of serialized values, and its JSON."""
 
 import json
 import os
@@ -12,7 +12,14 @@ import pytest
 import safetensors.numpy
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_descriptors.descriptors import Descriptor, parse_descriptor
-from nnet3_descriptors.serialization import METADATA_KEY, from_container, to_container
+from nnet3_descriptors.serialization import (
+    METADATA_KEY,
+    from_container,
+    from_json,
+    to_container,
+    to_json,
+)
+from numpy.typing import NDArray
 
 NNET_CONFIG = """
 input-node name=input dim=3
@@ -210,3 +217,34 @@ class TestNnet:
 
         assert Nnet.load(path) == nnet
         assert [path] == list(tmp_path.iterdir())
+
+
+@attrs.frozen
+class Shape:
+    """The base of the test classes."""
+
+
+@attrs.frozen(eq=False)
+class Cloud(Shape):
+    """A value with an array and a nested value."""
+
+    points: NDArray[np.float32]
+    size: tuple[int, ...]
+
+
+def test_round_trip_keeps_arrays_and_their_types() -> None:
+    """A value is restored in its class, arrays with dtype, shape and infinities."""
+    points = np.array([[1.5, np.inf], [-0.25, 3e-45]], np.float32)
+    text = to_json(Cloud(points, (1, 2)))
+    read = from_json(text, Shape)
+
+    assert isinstance(read, Cloud)
+    assert (read.size, read.points.dtype) == ((1, 2), np.float32)
+    assert np.array_equal(read.points, points)
+    assert "\n" not in text
+
+
+def cloud(values: str, dtype: str, shape: str) -> str:
+    """The JSON of a cloud with an array in this spelling."""
+    array = f'{{"$array": {values}, "dtype": "{dtype}", "shape": {shape}}}'
+    return f'{{"type": "Cloud", "size": [], "points": {array}}}'

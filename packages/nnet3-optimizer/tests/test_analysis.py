@@ -1,14 +1,17 @@
-"""Variables, accesses and lifetimes follow from the declarations of the commands."""
+"""Variables, accesses, uses and lifetimes by the declarations of commands; copies made early."""
 
 import numpy as np
-from brief_computations import NNET, computation
+import pytest
+from brief_computations import NNET, brief, computation, draft
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnet3_computation import SCHEMA, NnetComputation
-from nnet3_computation.analysis import Variables, overlap
-from nnet3_computation.commands import Access, OperandKind
+from nnet3_computation import SCHEMA, NnetComputation, peak_bytes
+from nnet3_computation.analysis import MATRIX, Variables, overlap
+from nnet3_computation.commands import Access, AllocMatrixZeroed, OperandKind
 from nnet3_descriptors import Nnet
-from nnet3_optimizer import analyze
+from nnet3_optimizer import Analysis, analyze, check_computation, verify_equivalent
+from nnet3_optimizer.passes.gather_early import gather_early
+from nnet3_optimizer.passes.renumber import renumber
 from optimizer_networks import examples
 
 TEXT = """
@@ -190,3 +193,128 @@ def test_commands_that_feed_others(example: tuple[Nnet, NnetComputation]) -> Non
     expected[analysis.flow.writer] = True
 
     assert np.array_equal(analysis.feeds, expected)
+
+
+Example = tuple[Nnet, NnetComputation]
+
+PARTS = """
+m2 = 6 x 8
+m1 = accept input
+m2 = undefined
+m2(0:3, 0:3) = m1
+m2(2:5, 0:3) = m1
+m2(1:4, 4:7) = m1
+m2(5:5, 0:3) = m1(0:0, :)
+provide output = m1
+segment end
+free m2
+"""
+
+
+def accesses(analysis: Analysis, matrix: int) -> list[tuple[int, int, bool]]:
+    """The accesses to a matrix one by one: command, submatrix, and whether it writes."""
+    found = analysis.submatrix_accesses
+    every = zip(
+        found.command.tolist(), found.submatrix.tolist(), found.access.tolist(), strict=True
+    )
+    return [
+        (command, submatrix, bool(access & Access.WRITE))
+        for command, submatrix, access in every
+        if analysis.submatrices[submatrix, MATRIX] == matrix
+        and analysis.opcodes[command] != AllocMatrixZeroed.OPCODE
+    ]
+
+
+@given(examples())
+@settings(max_examples=15)
+def test_uses_of_random_computations(example: Example) -> None:
+    """Accesses, the accesses before and after a command, and final writes agree."""
+    analysis = analyze(*example)
+    uses, end = analysis.uses, len(analysis.table)
+    for matrix in range(1, len(analysis.matrices)):
+        expected = accesses(analysis, matrix)
+        at = uses.of_matrix(matrix)
+        fields = (uses.command[at], uses.submatrix[at], uses.writes[at])
+        assert list(zip(*(each.tolist() for each in fields), strict=True)) == expected
+        commands = sorted({command for command, _, _ in expected})
+        if len(commands) > 1:
+            around = uses.around(np.array([matrix]), commands[1])
+            assert [each.tolist() for each in around] == [commands[:1], commands[1:2]]
+        written = [(command, other) for command, other, writes in expected if writes]
+        others = analysis.submatrices[[other for _, other in written]]
+        later = np.array([command for command, _ in written])
+        for command, submatrix, _ in expected:
+            part = np.broadcast_to(analysis.submatrices[submatrix], others.shape)
+            changed = overlap(part, others) & (later > command)
+            assert uses.is_unchanged(submatrix, command, end) == (not changed.any())
+
+
+def test_rows_that_are_written_to_later() -> None:
+    """Only rows of the same columns count, and only commands between the two given ones."""
+    analysis = analyze(NNET, computation(PARTS))
+    uses, commands = analysis.uses, analysis.uses.users_of(2, writing=True)
+    parts = analysis.submatrices[analysis.table[commands[:2], 2]]
+    after = np.array(commands[:2])
+
+    written = uses.rows_written_to(parts, after, len(analysis.table))
+    assert written is not None
+    assert written.tolist() == [False, False, True, True, False, False, False, True]
+    assert uses.rows_written_to(parts, after, commands[1]) is None
+
+
+GATHERED = """
+    m2 = 2 x 8
+    m3 = 2 x 8
+    m1 = accept input
+    m2 = zeros
+    m2 = widen.propagate(m1(0:1, :))
+    m3 = zeros
+    m3 = widen.propagate(m1(2:3, :))
+    m4 = undefined
+    m4 = sigmoid.propagate(m1)
+    free m1
+    provide output = m4
+    segment end
+    m6 = accept output
+    m5 = undefined
+    m5(0:1, :) = m3(:, 0:3)
+    m6(0:1, :) += m3(:, 0:3)
+    m5(2:3, :) = m2(:, 0:3)
+    free m2
+    free m3
+    m6 += m5
+    free m5
+    provide input = m6
+"""
+
+
+def test_parts_are_gathered_as_soon_as_they_are_there() -> None:
+    """Only the parts of matrices that the backward part reads outlive the forward part."""
+    after = renumber(gather_early(draft(GATHERED))).computation()
+    check_computation(NNET, after)
+    verify_equivalent(NNET, computation(GATHERED), after)
+    lines = brief(after).splitlines()
+
+    assert lines.index("m5(2:3, :) = m2(:, 0:3)") < lines.index("m3 = zeros")
+    assert lines.index("free m3") < lines.index("segment end")
+    assert "m6(0:1, :) += m5(0:1, :)" in lines
+    assert peak_bytes(after) <= peak_bytes(computation(GATHERED))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("m5(2:3, :) = m2(:, 0:3)", "m5(2:3, :) = 2.0 * m2(:, 0:3)"),
+        ("m5(2:3, :) = m2(:, 0:3)", "m5(0:1, :) = m2(:, 0:3)"),
+        ("m6(0:1, :) += m3(:, 0:3)", "m6(0:1, :) += m3(:, 4:7)"),
+        ("m6(0:1, :) += m3(:, 0:3)", "m3 += m2"),
+        ("m6(0:1, :) += m3(:, 0:3)", "m6 += m5"),
+    ],
+    ids=["scaled", "over one another", "another part is used", "changed", "read in between"],
+)
+def test_parts_that_stay(old: str, new: str) -> None:
+    """Copies stay in place if values would differ, or the source must be kept anyway."""
+    text = GATHERED.replace(old, new)
+    assert text != GATHERED
+
+    assert brief(gather_early(draft(text))) == brief(draft(text))

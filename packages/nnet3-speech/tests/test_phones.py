@@ -1,8 +1,12 @@
-"""Phones frame by frame: joined, with times, and with or without their place in a word."""
+"""Tables of symbols, and phones frame by frame: joined, with times, with or without places."""
+
+from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import pytest
-from nnet3_speech import Phone, best_phones, without_positions
+from nnet3_speech import Phone, best_phones, read_symbols, without_positions
 
 
 def test_best_phones() -> None:
@@ -30,3 +34,12 @@ def test_positions() -> None:
 
     assert bare == ("sil", "a", "b", "_B")
     np.testing.assert_allclose(sums, [[0.3, 0.5, 0.05, 0.15]], atol=1e-6)
+
+
+def test_symbols_are_read(tmp_path: Path) -> None:
+    """Names have their numbers, in any order and with any blanks; a name may have other blanks."""
+    path = tmp_path / "words.txt"
+    path.write_text("<eps> 0\r\n\n\tzwei\u3000drei   7 \n#0\t3\n\u0146ull 1", encoding="utf-8")
+
+    assert read_symbols(path) == {0: "<eps>", 7: "zwei\u3000drei", 3: "#0", 1: "\u0146ull"}
+    assert list(read_symbols(path)) == [0, 7, 3, 1]
