@@ -597,9 +597,7 @@ def test_a_file_that_somebody_writes_to(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes())
 
     np.testing.assert_array_equal(model.compute(frames(20)), first)
-    with pytest.raises(
-        ModelFileError, match=r"final\.raw: the file was written to after"
-    ):
+    with pytest.raises(ModelFileError, match=r"final\.raw: the file was written to after"):
         model.compute(frames(23))
     np.testing.assert_array_equal(load(path).compute(frames(23)), expected.compute(frames(23)))
 

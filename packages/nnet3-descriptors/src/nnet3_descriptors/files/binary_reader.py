@@ -89,8 +89,17 @@ class BinaryReader(reader.Reader):
     def table_integers(self) -> NDArray[np.int32]:
         """Reads integers as an entry of a table has them; returns (size,) int32."""
         size = self.count("integers", maximum=reader.MAX_TABLE_INTEGERS, least_bytes=_ITEM.itemsize)
+        return self._items(size)
+
+    def integer_rows(self, rows: int, columns: int) -> list[list[int]]:
+        """Reads 32-bit integers one by one, row by row; returns lists of the columns."""
+        values: list[list[int]] = self._items(rows * columns).reshape(rows, columns).T.tolist()
+        return values
+
+    def _items(self, count: int) -> NDArray[np.int32]:
+        """Reads integers, each with its size in front; returns (count,) int32."""
         start = self.position
-        items = np.frombuffer(self._take(size * _ITEM.itemsize, "integers"), dtype=_ITEM)
+        items = np.frombuffer(self._take(count * _ITEM.itemsize, "integers"), dtype=_ITEM)
         for wrong in np.flatnonzero(items["size"] != _INT32.size):
             self.position = start + int(wrong) * _ITEM.itemsize
             self.fail("this is no integer", expected="an integer", found=self.next_bytes())

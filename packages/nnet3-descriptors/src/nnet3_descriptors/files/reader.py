@@ -221,6 +221,11 @@ class Reader(ABC):
     def integer(self) -> int:
         """Reads a 32-bit integer."""
 
+    def integer_rows(self, rows: int, columns: int) -> list[list[int]]:
+        """Reads 32-bit integers one by one, row by row; returns lists of the columns."""
+        found = [[self.integer() for _ in range(columns)] for _ in range(rows)]
+        return [[row[column] for row in found] for column in range(columns)]
+
     @abstractmethod
     def real(self) -> float:
         """Reads a number of single or double precision."""

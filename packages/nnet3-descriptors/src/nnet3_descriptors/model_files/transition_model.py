@@ -99,10 +99,9 @@ def read_transition_model(reader: Reader) -> TransitionModel:
             "unexpected token", at=start, expected="'<Tuples>' or '<Triples>'", found=f"'{opening}'"
         )
     chain = opening == "<Tuples>"
-    tuples = []
-    for _ in range(reader.count("states", maximum=_MAX_COUNT, least_bytes=6)):
-        phone, state, pdf = reader.integer(), reader.integer(), reader.integer()
-        tuples.append((phone, state, pdf, reader.integer() if chain else pdf))
+    count = reader.count("states", maximum=_MAX_COUNT, least_bytes=6)
+    phones, states, pdfs, *own = reader.integer_rows(count, 4 if chain else 3)
+    (self_loops,) = own or [pdfs]
     reader.expect(opening.replace("<", "</"))
     reader.expect("<LogProbs>")
     log_probs = reader.vector()
@@ -112,7 +111,7 @@ def read_transition_model(reader: Reader) -> TransitionModel:
         phones=topology.phones,
         phone_entries=topology.phone_entries,
         entries=topology.entries,
-        tuples=tuple(tuples),
+        tuples=tuple(zip(phones, states, pdfs, self_loops, strict=True)),
         log_probs=log_probs,
         chain=chain,
     )
