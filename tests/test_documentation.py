@@ -28,6 +28,7 @@ from nnet3_tables import read_table, write_table
 from nnet3_tools.entry_points import MODULES, command_of
 from reference_cases import CHAIN_REFERENCE, ROOT
 from speech_folders import make_transcriber, make_xvector_folder
+from test_readmes import PACKAGES as RUN_TOGETHER
 
 DOCS = ROOT / "docs"
 DIGITS = ROOT / "examples" / "digits"
@@ -240,7 +241,8 @@ def test_readmes_are_run(package: str) -> None:
     readme = ROOT / "packages" / package / "README.md"
     test = readme.parent / "tests" / "test_readme.py"
 
-    assert not [*blocks(readme)] or "README.md" in test.read_text()
+    if [*blocks(readme)] and package.removeprefix("nnet3-") not in RUN_TOGETHER:
+        assert "README.md" in test.read_text()
 
 
 @pytest.mark.parametrize("program", ["draw", "draw_onnx"])

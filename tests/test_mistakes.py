@@ -7,7 +7,6 @@ with a line that the tool prints.
 from __future__ import annotations
 
 import contextlib
-import doctest
 import gzip
 import re
 import shlex
@@ -19,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import test_errors
 from nnet3 import CachingCompiler, load
 from nnet3_computation import (
     ComputationRequest,
@@ -184,14 +184,6 @@ def _make_files() -> None:
     read_nnet(MODEL).save("final.nnet")
 
 
-class Checker(doctest.OutputChecker):
-    """Leaves out the modules of exceptions."""
-
-    def check_output(self, want: str, got: str, optionflags: int) -> bool:
-        """Whether a text is as expected."""
-        return super().check_output(want, re.sub(r"^(\w+\.)+", "", got), optionflags)
-
-
 def parts(start: str) -> list[Any]:
     """The parts of mistakes.txt whose first line begins so, with their titles."""
     text = Path(__file__).with_name("mistakes.txt").read_text(encoding="utf-8")
@@ -202,13 +194,7 @@ def parts(start: str) -> list[Any]:
 @pytest.mark.parametrize("part", parts(">>> "))
 def test_messages(part: str) -> None:
     """A mistake in Python raises the error that stands below it."""
-    examples = doctest.DocTestParser().get_examples(part)
-    examples[-1].exc_msg = examples[-1].want
-    said: list[str] = []
-    run = doctest.DocTestRunner(Checker(), optionflags=doctest.ELLIPSIS)
-    test = doctest.DocTest(examples, {**globals()}, "mistakes", "mistakes.txt", 0, part)
-
-    assert not run.run(test, out=said.append).failed, "".join(said)
+    assert not test_errors.differences(part, {**globals()})
 
 
 @pytest.mark.parametrize("part", parts("$ "))
