@@ -11,16 +11,12 @@ import pytest
 from computations import request, single
 from nnet3 import Model, load
 from nnet3_compiler import compile_computation
-from nnet3_computation import CheckError, OptionError
 from nnet3_descriptors import Nnet, parse_config, write_nnet
 from nnet3_descriptors.components import AffineComponent
-from nnet3_graph import ContextError, NotComputableError
 from nnet3_runtime_cuda import (
-    DeviceError,
     DeviceNnet,
     NnetComputer,
     RunError,
-    TrainingError,
     UnsupportedComponentError,
 )
 from nnet3_runtime_cuda.kernels import kernel_class, registry
@@ -58,44 +54,22 @@ def run(nnet: Nnet, **options: object) -> NnetComputer:
 
 
 @pytest.mark.parametrize(
-    ("documented", "call", "error"),
+    ("documented", "errors"),
     [
-        (load, lambda: load(file(), capacity=0), OptionError),
-        (load, lambda: load(file(), threads=0), RunError),
-        (load, lambda: load(file(), precision="tf32"), DeviceError),
-        (Model.__init__, lambda: Model(nnet(), capacity=0), OptionError),
-        (Model.__init__, lambda: Model(nnet(more=ANOTHER)), ContextError),
-        (Model.__init__, lambda: Model(nnet(), priors=["a", "b", "c"]), RunError),
-        (Model.compute, lambda: Model(nnet()).compute(np.ones((3, 4)), use_priors=True), RunError),
-        (
-            Model.xvector,
-            lambda: Model(nnet(descriptor="Offset(input, -1)")).xvector(np.ones((200, 4))),
-            NotComputableError,
-        ),
-        (DeviceNnet.__init__, lambda: DeviceNnet(nnet(), threads=0), DeviceError),
-        (DeviceNnet.__init__, lambda: DeviceNnet(nnet(), dtype=np.int32), DeviceError),
-        (
-            DeviceNnet.__init__,
-            lambda: DeviceNnet(nnet("learning-rate=inf"), trainable=True),
-            TrainingError,
-        ),
-        (NnetComputer, lambda: run(nnet(), threads=0), DeviceError),
-        (
-            NnetComputer,
-            lambda: run(parse_config(OTHER)),
-            CheckError,
-        ),
-        (NnetComputer.gradient, lambda: run(nnet()).gradient, RunError),
+        (load, "OptionError RunError DeviceError"),
+        (Model.__init__, "OptionError ContextError RunError"),
+        (Model.compute, "RunError"),
+        (Model.xvector, "NotComputableError"),
+        (DeviceNnet.__init__, "DeviceError TrainingError"),
+        (NnetComputer, "DeviceError CheckError"),
+        (NnetComputer.gradient, "RunError"),
     ],
 )
-def test_errors(documented: object, call: Callable[[], object], error: type[Exception]) -> None:
-    """A wrong argument raises an error that the docstring names, and no other."""
-    assert error.__name__ in inspect.getdoc(documented).partition("Raises:")[2]
+def test_errors(documented: object, errors: str) -> None:
+    """A docstring names the errors that errors.txt has for wrong arguments."""
+    named = inspect.getdoc(documented).partition("Raises:")[2]
 
-    with pytest.raises(error) as raised:
-        call()
-
-    assert raised.type is error
+    assert [error for error in errors.split() if error not in named] == []
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,11 @@
-"""The main loop of the tools: shared utterances, order, reading ahead, interruption."""
+"""The main loop of the tools: utterances, order, reading ahead, interruption; bars, streams."""
 
 from __future__ import annotations
 
+import io
+import os
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +19,8 @@ from nnet3.batches.queue import READ_AHEAD_FRAMES
 from nnet3_runtime_cuda import RunError
 from nnet3_tables import MatrixWriter, read_matrices
 from nnet3_tools.compute.utterances import compute_all
-from nnet3_tools.progress import Progress
+from nnet3_tools.progress import Bar, Progress
+from nnet3_tools.streams import readable
 
 
 def test_long_reasons(capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,3 +148,67 @@ def test_interruption(features: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         run(features, prepare, 1)
     assert len(begun) < 1000
+
+
+@pytest.mark.skipif(os.name != "posix", reason="makes a terminal as POSIX systems have")
+@pytest.mark.parametrize("size", [(0, 0), (24, 90)])
+def test_a_terminal(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bar appears also on a terminal that says that it has no columns and no rows."""
+    import fcntl
+    import struct
+    import termios
+
+    control, terminal = os.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+    with os.fdopen(terminal, "w") as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        bar = Bar(4, " utterances")
+        bar.advance(2, "two of them")
+        bar.say("a line")
+        bar.close()
+        bar.say("the end")
+        stream.flush()
+        data = b""
+        while b"the end\r\n" not in data:
+            data += os.read(control, 1 << 16)
+        shown = data.decode()
+    os.close(control)
+
+    assert bar.is_shown
+    assert "| 2/4 [" in shown
+    assert "two of them" in shown
+    assert "\ra line\r\n" in shown
+    assert shown.endswith("\rthe end\r\n")
+
+
+def test_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no terminal is there are only the lines."""
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    bar = Bar(4, " utterances")
+    bar.advance(2)
+    bar.say("a line")
+    bar.close()
+
+    assert not bar.is_shown
+    assert sys.stderr.getvalue() == "a line\n"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="runs commands of POSIX")
+def test_interrupted_command() -> None:
+    """A command is ended when its reader is interrupted."""
+    written = []
+
+    def read() -> None:
+        with readable("echo $$; exec sleep 20 |") as source:
+            assert hasattr(source, "readline")
+            written.append(source.readline())
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        read()
+
+    try:
+        _, status = os.waitpid(int(written[0]), 0)
+    except ChildProcessError:
+        return  # it has ended: Python waits for it only a moment
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGTERM
