@@ -46,7 +46,7 @@ from nnet3_runtime_cuda.cuda.fusion import (
     side_by_side,
     with_epilogues,
 )
-from nnet3_runtime_cuda.cuda.recorded import Product, Special
+from nnet3_runtime_cuda.cuda.recorded import Product, Special, View
 from nnet3_runtime_cuda.cuda.segments import DeviceSegment, LaunchList, launch_list
 from nnet3_runtime_cuda.lowering import lower
 
@@ -168,6 +168,12 @@ def product_seconds(shape: tuple[int, ...]) -> float:
     return best
 
 
+def distinct_bytes(view: View) -> int:
+    """Bytes of memory that a reader of all elements of a view reads."""
+    sizes = [n for n, s in zip(view.shape, view.strides, strict=True) if s]
+    return min(math.prod(sizes), view.span) * view.itemsize
+
+
 def moved_by(group: Group, stores: Callable[[int], bool]) -> int:
     """Bytes that a group reads, without those that it has written itself, and writes.
 
@@ -179,12 +185,12 @@ def moved_by(group: Group, stores: Callable[[int], bool]) -> int:
         for view in operation.reads:
             if (key_of(view), view.shape) not in seen:
                 seen.add((key_of(view), view.shape))
-                moved += view.distinct_bytes
+                moved += distinct_bytes(view)
         for view in operation.writes:
             seen.add((key_of(view), view.shape))
             if stores(position) and (key_of(view), view.shape) not in stored:
                 stored.add((key_of(view), view.shape))
-                moved += view.distinct_bytes
+                moved += distinct_bytes(view)
     return moved
 
 

@@ -12,7 +12,7 @@ from nnet3_compiler import backward
 from nnet3_runtime_cuda.cpu import bf16, recorder, tape
 from nnet3_runtime_cuda.cpu.products import PANELS
 from nnet3_runtime_cuda.kernels import convolution, tile_parts, tiled_convolution, tiled_product
-from nnet3_runtime_cuda.lowering import moves, recurrences, splices
+from nnet3_runtime_cuda.lowering import arena, recurrences, splices
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def thresholds(seed: int) -> Iterator[None]:
             (recorder, "SUM_ELEMENTS", rng.choice([16, 64])),
             (convolution, "PATCH_BYTES", 256),
             (convolution, "FORWARD_PATCH_BYTES", 256),
-            (moves, "MAX_BLOCKS", rng.choice([0, 24])),
+            (arena, "MAX_BLOCKS", rng.choice([0, 24])),
             (tape, "FEWEST_COLUMNS", rng.choice([1, 64])),
         ]
     with ExitStack() as stack:

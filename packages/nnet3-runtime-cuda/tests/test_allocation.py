@@ -28,7 +28,7 @@ from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.cuda.memory import check_fits, minibatch_size
 from nnet3_runtime_cuda.cuda.platform import Properties
 from nnet3_runtime_cuda.errors import DeviceMemoryError
-from nnet3_runtime_cuda.lowering.moves import Memory, record_moves
+from nnet3_runtime_cuda.lowering.arena import Memory, record_moves
 
 FRAMES = 400
 

@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy.typing as npt
-from nnet3_runtime_cuda.cuda.platform import (
-    ALIGNMENT,
-    Call,
-    Gemm,
-    Properties,
-    check_launch,
-)
+from nnet3_runtime_cuda import DeviceError
+from nnet3_runtime_cuda.cuda.platform import ALIGNMENT, Call, Gemm, Properties
+
+LARGEST_GRID, LARGEST_BLOCK = ((1 << 31) - 1, 65535, 65535), (1024, 1024, 64)
+"""Blocks of a grid and threads of a block that CUDA allows; at most 1024 threads in all."""
+
+MOST_ARGUMENTS = 512
+"""Pointers in the 4096 bytes of arguments that all devices and compilers allow."""
+
+
+def check_launch(
+    grid: tuple[int, int, int], block: tuple[int, int, int], arguments: Sequence[int]
+) -> None:
+    """Checks the limits of CUDA before a kernel is compiled or launched.
+
+    Raises:
+        DeviceError: a size is 0 or too large, or there are too many arguments.
+    """
+    grid_fits = all(1 <= n <= most for n, most in zip(grid, LARGEST_GRID, strict=True))
+    block_fits = all(1 <= n <= most for n, most in zip(block, LARGEST_BLOCK, strict=True))
+    if not (grid_fits and block_fits and math.prod(block) <= LARGEST_BLOCK[0]):
+        raise DeviceError(f"expected a launch that CUDA allows, found grid {grid}, block {block}")
+    if len(arguments) > MOST_ARGUMENTS:
+        raise DeviceError(f"expected {MOST_ARGUMENTS} arguments at most, found {len(arguments)}")
 
 
 def _nothing() -> None:

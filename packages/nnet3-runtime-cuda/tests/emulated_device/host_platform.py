@@ -25,9 +25,10 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_runtime_cuda import DeviceError
-from nnet3_runtime_cuda.cuda.platform import Call, Gemm, Properties, check_launch
+from nnet3_runtime_cuda.cuda.platform import Call, Gemm, Properties
 from nnet3_runtime_cuda.cuda.recorded import C_TYPES
 
+from emulated_device.dry_run import check_launch
 from emulated_device.host_memory import BY_HOST, HostMemory, Stretch
 from emulated_device.host_products import check_and_mark, multiply
 

@@ -94,11 +94,6 @@ class Lanes:
         """The number of calls of all lanes, without waits."""
         return len(self._in_order)
 
-    @property
-    def num_waits(self) -> int:
-        """The number of points at which a lane may have to wait for another."""
-        return sum(len(lane.posts) for lane in self.lanes)
-
 
 class Lane(NamedTuple):
     """The calls of one thread.

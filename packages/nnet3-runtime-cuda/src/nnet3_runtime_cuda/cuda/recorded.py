@@ -97,12 +97,6 @@ class View:
         """Whether the view covers all elements from its first to its last."""
         return self.span == math.prod(self.shape)
 
-    @property
-    def distinct_bytes(self) -> int:
-        """Bytes of memory that a reader of all elements reads."""
-        sizes = [n for n, s in zip(self.shape, self.strides, strict=True) if s]
-        return min(math.prod(sizes), self.span) * self.itemsize
-
     def squeezed(self) -> View:
         """The view without its dimensions of length one."""
         kept = [k for k, n in enumerate(self.shape) if n != 1]

@@ -82,7 +82,8 @@ class ConvolutionKernel(Kernel):
             _steps(c.input_x_dim, c.filt_x_dim, c.filt_x_step),
             _steps(c.input_y_dim, c.filt_y_dim, c.filt_y_step),
         )
-        y_stride, z_stride = (c.input_z_dim, 1) if self._z_is_fastest() else (1, c.input_y_dim)
+        z_is_fastest = c.input_vectorization == "zyx"
+        y_stride, z_stride = (c.input_z_dim, 1) if z_is_fastest else (1, c.input_y_dim)
         columns = [
             (x0 + x[:, None, None]) * (c.input_y_dim * c.input_z_dim)
             + (y0 + y[:, None]) * y_stride
@@ -90,13 +91,6 @@ class ConvolutionKernel(Kernel):
             for x0, y0 in corners
         ]
         self.patches = PatchMap(np.concatenate(columns, axis=None), c.input_dim)
-
-    def _z_is_fastest(self) -> bool:
-        return bool(self.component.input_vectorization == "zyx")
-
-    def _rows(self, a: Array, width: int) -> Array:
-        """Patches or outputs as a row for each patch of each row: a view of contiguous a."""
-        return a.reshape(-1, width)
 
     def _contiguous(self, tape: Operations, a: Array) -> Array:
         if a.flags.c_contiguous:
@@ -108,10 +102,10 @@ class ConvolutionKernel(Kernel):
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""
         tape, (count, width) = p.tape, self.filters.shape
-        patches = self._rows(self.patches.record_gather(tape, p.x), width)
+        patches = self.patches.record_gather(tape, p.x).reshape(-1, width)
         direct = p.y.flags.c_contiguous and not p.add
         y = p.y if direct else tape.scratch(*p.y.shape)
-        rows = self._rows(y, count)
+        rows = y.reshape(-1, count)
         tape.matmul(patches, self.filters.T, rows)
         tape.add(rows, self.bias, rows)
         if p.add:
@@ -122,7 +116,7 @@ class ConvolutionKernel(Kernel):
     def backprop(self, b: Backpropagation) -> None:
         """Records the backward pass."""
         tape, (count, width) = b.tape, self.filters.shape
-        dy = self._rows(self._contiguous(tape, b.dy), count)
+        dy = self._contiguous(tape, b.dy).reshape(-1, count)
         if b.dx is not None:
             patches = self.patches.scratch_for_scatter(tape, len(b.dy))
             product = tape.scratch(len(dy), width)
@@ -130,7 +124,7 @@ class ConvolutionKernel(Kernel):
             tape.copy(product.reshape(len(b.dy), -1), patches[:, :-1])
             self.patches.record_scatter(tape, patches, b.dx, add=b.add)
         if b.update:
-            rows = self._rows(self.patches.record_gather(tape, b.x), width)
+            rows = self.patches.record_gather(tape, b.x).reshape(-1, width)
             directions = self.store.directions
             add_affine_gradient(tape, rows, dy, directions["filter_params"])
             add_column_sum(tape, dy, directions["bias_params"])

@@ -18,8 +18,7 @@ from nnet3_descriptors.components import ComponentProperties, PrecomputedIndexes
 from nnet3_runtime_cuda.device import DeviceNnet
 from nnet3_runtime_cuda.kernels import KnownPart, Memo
 from nnet3_runtime_cuda.lowering.areas import Area, Areas, PendingZeros, Place
-from nnet3_runtime_cuda.lowering.arena import Arena, Positions
-from nnet3_runtime_cuda.lowering.moves import Memory, record_scaled
+from nnet3_runtime_cuda.lowering.arena import Arena, Memory, Positions, record_scaled
 from nnet3_runtime_cuda.lowering.plan import Plan
 from nnet3_runtime_cuda.lowering.splices import SplicedDerivative, input_of
 from nnet3_runtime_cuda.machine import Port, Program, Segment

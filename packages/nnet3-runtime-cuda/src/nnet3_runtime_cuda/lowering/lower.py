@@ -21,10 +21,9 @@ from nnet3_descriptors.components import ComponentProperties
 from nnet3_runtime_cuda.device import DeviceNnet
 from nnet3_runtime_cuda.kernels import Backpropagation, Propagation, StatsStorage
 from nnet3_runtime_cuda.kernels.parameters import record_row_range_sums
-from nnet3_runtime_cuda.lowering import moves
-from nnet3_runtime_cuda.lowering.arena import Positions
+from nnet3_runtime_cuda.lowering import arena
+from nnet3_runtime_cuda.lowering.arena import Positions, record_scaled
 from nnet3_runtime_cuda.lowering.binding import Binding, Flags
-from nnet3_runtime_cuda.lowering.moves import record_scaled
 from nnet3_runtime_cuda.lowering.plan import Capabilities, plan_with
 from nnet3_runtime_cuda.machine import Program
 from nnet3_runtime_cuda.operations import Array
@@ -227,13 +226,13 @@ def _gathered(
 ) -> None:
     """Records row i of the output (+)= alpha times the row at source[i], where present[i]."""
     _, add = _target(binding, command.output, add=add)
-    tape, arena = binding.tape, binding.arena
-    target = arena.row_positions(command.output)
+    tape, memory = binding.tape, binding.arena
+    target = memory.row_positions(command.output)
     columns = binding.areas.of(command.output).area.columns
     if not add:
-        moves.record_fill(tape, arena, target[~present], columns, 0.0)
+        arena.record_fill(tape, memory, target[~present], columns, 0.0)
     to, origin = target[present], source[present]
-    moves.record_move(tape, arena, to, origin, columns, command.alpha, add=add)
+    arena.record_move(tape, memory, to, origin, columns, command.alpha, add=add)
 
 
 def _to_rows(binding: Binding, command: c.CopyToRowsMulti | c.AddToRowsMulti) -> None:
@@ -242,7 +241,7 @@ def _to_rows(binding: Binding, command: c.CopyToRowsMulti | c.AddToRowsMulti) ->
     target, present = binding.multi_positions(command.indexes_multi)
     source = binding.arena.row_positions(command.input)
     to, origin, add = target[present], source[present], isinstance(command, c.AddToRowsMulti)
-    moves.record_move(binding.tape, binding.arena, to, origin, columns, command.alpha, add=add)
+    arena.record_move(binding.tape, binding.arena, to, origin, columns, command.alpha, add=add)
 
 
 def _add_row_ranges(binding: Binding, command: c.AddRowRanges) -> None:
@@ -293,7 +292,7 @@ def _swap(binding: Binding, command: c.SwapMatrix) -> None:
         else:
             binding.zeros.forget(to_matrix)
             moved.append((binding.memory(source), binding.memory(destination)))
-    moves.record_moves(binding.tape, moved)
+    arena.record_moves(binding.tape, moved)
 
 
 def _set_const(binding: Binding, command: c.SetConst) -> None:
@@ -310,8 +309,8 @@ def _set_const(binding: Binding, command: c.SetConst) -> None:
 def _compress(binding: Binding, command: c.CompressMatrix) -> None:
     matrix, values = binding.areas.of(command.matrix)[0], binding.read(command.matrix)
     kind, limit = command.compression_type, command.alpha
-    stored = binding.arena.compressed(matrix, *moves.stored_as(kind, values.shape[1]))
-    moves.record_compress(
+    stored = binding.arena.compressed(matrix, *arena.stored_as(kind, values.shape[1]))
+    arena.record_compress(
         binding.tape, kind, limit, values, stored, truncate=bool(command.truncate)
     )
     binding.compressed[matrix] = kind, limit, stored
@@ -324,11 +323,11 @@ def _decompress(binding: Binding, command: c.DecompressMatrix) -> None:
             f"c{binding.position}: DecompressMatrix: m{matrix} is not compressed"
         )
     kind, limit, stored = binding.compressed.pop(matrix)
-    if kind == moves.ONE_BIT and binding.next_takes_signs_of(command.matrix):
+    if kind == arena.ONE_BIT and binding.next_takes_signs_of(command.matrix):
         binding.signs = stored
         return
     values = binding.arena.view(command.matrix)
-    moves.record_decompress(binding.tape, kind, limit, stored, values)
+    arena.record_decompress(binding.tape, kind, limit, stored, values)
 
 
 def _accept_input(binding: Binding, command: c.AcceptInput) -> None:
