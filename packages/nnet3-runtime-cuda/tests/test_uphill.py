@@ -6,7 +6,8 @@ from random import Random
 
 import numpy as np
 import pytest
-from computations import request
+from computations import request, single
+from emulated_device.dry_run import DryRun
 from nnet3_compiler import compile_computation
 from nnet3_descriptors import Nnet, vectorize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
@@ -87,3 +88,23 @@ def test_updates_go_uphill(kind: str, seed: int) -> None:
             assert expected > 0.0
             assert abs(raised - expected) <= TOLERANCE * expected
         parameters += rate * other
+
+
+def test_plain_gradient_of_a_splice_is_one_product() -> None:
+    """A device computes all taps of a narrow map without bias together, not each by itself."""
+    nnet = single(
+        "type=TdnnComponent input-dim=20 output-dim=8 time-offsets=-1,0,1 use-bias=false", dim=20
+    )
+    computation = compile_computation(nnet, request(range(-1, 41), range(40), sequences=1))
+    rng = np.random.default_rng(0)
+    inputs, weights = rng.standard_normal((42, 20)), rng.standard_normal((40, 8))
+    spliced = np.concatenate([inputs[tap : tap + 40] for tap in range(3)], axis=1)
+
+    climb = Climb(nnet, computation, natural_gradient=False)
+    direction = climb.direction(vectorize(nnet), inputs, weights)
+    np.testing.assert_allclose(direction.reshape(8, 60), weights.T @ spliced, rtol=1e-9)
+
+    device = DryRun()
+    plain = DeviceNnet(nnet, device=device, trainable=True, natural_gradient=False)
+    NnetComputer(plain, computation)
+    assert len(device.products) == 3  # forward, for the input, for the parameters
