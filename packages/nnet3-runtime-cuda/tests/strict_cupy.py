@@ -2,8 +2,10 @@
 
 Streams are queues: their work runs only when they are synchronized, which reveals a missing
 synchronization. New memory and freed memory are full of NaNs. Calls that CuPy or CUDA refuse
-(copies from and to the host while a stream is captured, capture of the null stream, a grid without
-blocks, memory that nobody allocated, a device that is not current) raise the same errors here.
+(copies from and to the host while a stream is captured, capture of the null stream, a captured
+stream that nothing joins, a grid without blocks, memory that nobody allocated, a device that is not
+current) raise the same errors here. A graph runs in another order at each launch, if its edges
+allow several.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from emulated_device.orders import any_order
 
 Work = Callable[[], None]
 
@@ -36,6 +39,41 @@ class CompileException(Exception):  # noqa: N818
     """NVRTC cannot compile a source."""
 
 
+class FakeCapture:
+    """The work that streams are capturing.
+
+    Attributes:
+        origin: The stream that began.
+        streams: All streams that take part, each by the event that it waited for.
+        work: The captured work.
+        before: For each piece of it, the numbers of those that it follows.
+    """
+
+    def __init__(self, origin: FakeStream) -> None:
+        self.origin = origin
+        self.streams = [origin]
+        self.work: list[Work] = []
+        self.before: list[set[int]] = []
+        self.broken = False
+
+    def all_before(self, numbers: set[int]) -> set[int]:
+        """These pieces of work and all that they follow."""
+        found = set(numbers)
+        for number in reversed(range(len(self.work))):
+            if number in found:
+                found |= self.before[number]
+        return found
+
+
+class FakeEvent:
+    """An event, which a stream of a capture records for others to wait for."""
+
+    def __init__(self, *, disable_timing: bool) -> None:
+        assert disable_timing, "an event is not for measurements unless it must be"
+        self.capture: FakeCapture | None = None
+        self.behind: set[int] = set()
+
+
 class FakeStream:
     """A stream: work that is pending, or being captured."""
 
@@ -46,8 +84,8 @@ class FakeStream:
         self.ptr = next(self.numbers) if ptr is None else ptr
         self.device_id = cuda.current_device
         self.work: list[Work] = []
-        self.captured: list[Work] | None = None
-        self.broken = False
+        self.capture: FakeCapture | None = None
+        self.behind: set[int] = set()  # the captured work that the next piece follows
 
     def __enter__(self) -> FakeStream:
         if self.ptr and self.device_id != self.cuda.current_device:
@@ -60,15 +98,17 @@ class FakeStream:
 
     def add(self, work: Work) -> None:
         """Adds work to the stream."""
-        if self.captured is not None:
-            self.captured.append(work)
-        else:
+        if self.capture is None:
             self.work.append(work)
+            return
+        self.capture.before.append(self.behind)
+        self.behind = {len(self.capture.work)}
+        self.capture.work.append(work)
 
     def synchronize(self) -> None:
         """Does the pending work."""
-        if self.captured is not None:
-            self.broken = True
+        if self.capture is not None:
+            self.capture.broken = True
             raise CUDARuntimeError("cudaErrorStreamCaptureUnsupported: operation not permitted")
         while self.work:
             self.work.pop(0)()
@@ -77,23 +117,47 @@ class FakeStream:
         """Begins to capture work."""
         if self.ptr == 0:
             raise RuntimeError("cannot capture on the default (legacy) stream")
-        if self.captured is not None:
+        if self.capture is not None:
             raise CUDARuntimeError("cudaErrorIllegalState: the stream is captured already")
-        self.captured, self.broken = [], False
+        self.capture, self.behind = FakeCapture(self), set()
 
     def end_capture(self) -> FakeGraph:
         """Ends the capture; returns the graph of the captured work."""
-        captured, self.captured = self.captured, None
-        if captured is None or self.broken:
+        capture = self.capture
+        if capture is None or capture.origin is not self:
+            raise CUDARuntimeError("cudaErrorStreamCaptureUnmatched: it began on another stream")
+        for stream in capture.streams:
+            stream.capture = None
+        if capture.broken:
             raise CUDARuntimeError("cudaErrorStreamCaptureInvalidated: capture was invalidated")
-        return FakeGraph(captured)
+        joined = capture.all_before(self.behind)
+        if any(not stream.behind <= joined for stream in capture.streams):
+            raise CUDARuntimeError("cudaErrorStreamCaptureUnjoined: a stream was not joined")
+        return FakeGraph(capture)
+
+    def record(self, event: FakeEvent) -> FakeEvent:
+        """Puts an event behind the work so far."""
+        event.capture, event.behind = self.capture, set(self.behind)
+        return event
+
+    def wait_event(self, event: FakeEvent) -> None:
+        """Lets later work follow an event; by one of a capture the stream takes part in it."""
+        if event.capture is None or self.capture not in (None, event.capture):
+            if self.capture is not None:
+                self.capture.broken = True
+            raise CUDARuntimeError("cudaErrorStreamCaptureIsolation: an event of another capture")
+        if self.capture is None:
+            self.capture, self.behind = event.capture, set()
+            event.capture.streams.append(self)
+        self.behind |= event.behind
 
 
 class FakeGraph:
     """A graph of captured work."""
 
-    def __init__(self, work: list[Work]) -> None:
-        self.work = work
+    def __init__(self, capture: FakeCapture) -> None:
+        self.work, self.before = capture.work, capture.before
+        self.rng = np.random.default_rng(0)
         self.uploads = 0
         self.launches = 0
 
@@ -104,8 +168,8 @@ class FakeGraph:
     def launch(self, stream: FakeStream) -> None:
         """Adds all of its work to a stream."""
         self.launches += 1
-        for work in self.work:
-            stream.add(work)
+        for number in any_order(self.before, self.rng):
+            stream.add(self.work[number])
 
 
 class FakeDevice:
@@ -212,6 +276,10 @@ class StrictCuda:
         assert non_blocking
         return self._new_stream()
 
+    def Event(self, *, disable_timing: bool) -> FakeEvent:  # noqa: N802
+        """A new event."""
+        return FakeEvent(disable_timing=disable_timing)
+
     def get_current_stream(self) -> FakeStream:
         """The current stream of the current device."""
         return self.streams[self.current_device][-1]
@@ -279,7 +347,7 @@ class FakeRuntime:
         candidates = [stream for stream in self._cuda.all_streams if stream.ptr == ptr]
         device = self._cuda.current_device
         stream = next(stream for stream in candidates if ptr or stream.device_id == device)
-        if stream.captured is not None:
+        if stream.capture is not None:
             raise RuntimeError(f"the current stream is capturing, so {what} are disallowed")
         return stream
 

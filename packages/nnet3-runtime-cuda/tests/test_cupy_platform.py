@@ -213,6 +213,60 @@ def test_graph_is_captured_once_and_replayed(platform: CupyPlatform, cupy: Stric
         np.testing.assert_array_equal(downloaded(platform, out, 4, 4), np.full((4, 4), expected))
 
 
+def test_branches_of_a_graph(platform: CupyPlatform, cupy: StrictCupy) -> None:
+    """Calls of several branches are captured on a stream each; they wait for what they must."""
+    out, gemm = square(platform, beta=1.0)
+    other = uploaded(platform, np.zeros(4))
+    calls = [
+        increment(platform, other, 4),
+        increment(platform, gemm.a.address, 16),
+        increment(platform, gemm.b.address, 16),
+        platform.gemm(gemm),
+        increment(platform, out, 16),
+    ]
+    streams = len(cupy.cuda.all_streams)
+    replay = platform.capture(calls, [0, 1, 2, 1, 0], [[], [], [], [2], [3]])
+    result = np.ones((4, 4))
+    for runs in range(1, 6):
+        replay()
+        result = result + 4 * (1 + runs) ** 2 + 1
+        np.testing.assert_array_equal(downloaded(platform, out, 4, 4), result)
+        np.testing.assert_array_equal(downloaded(platform, other, 4), np.full(4, runs))
+    assert len(cupy.cuda.all_streams) == streams + 3
+
+
+def test_what_a_capture_refuses(cupy: StrictCupy) -> None:
+    """As CUDA: a stream that is not joined, an event from outside, and to wait for a stream."""
+
+    def event() -> Any:
+        return cupy.cuda.Event(disable_timing=True)
+
+    def forked(*, joined: bool = True) -> tuple[Any, Any]:
+        first, second = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
+        first.begin_capture()
+        second.wait_event(first.record(event()))
+        second.add(lambda: None)
+        if joined:
+            first.wait_event(second.record(event()))
+        return first, second
+
+    assert forked()[0].end_capture()
+    with pytest.raises(CUDARuntimeError, match="Unjoined"):
+        forked(joined=False)[0].end_capture()
+    with pytest.raises(CUDARuntimeError, match="Unmatched"):
+        forked()[1].end_capture()
+    first, second = forked()
+    with pytest.raises(CUDARuntimeError, match="Isolation"):
+        first.wait_event(cupy.cuda.Stream(non_blocking=True).record(event()))
+    with pytest.raises(CUDARuntimeError, match="Invalidated"):
+        first.end_capture()
+    first, second = forked()
+    with pytest.raises(CUDARuntimeError, match="Unsupported"):
+        second.synchronize()
+    with pytest.raises(CUDARuntimeError, match="Invalidated"):
+        first.end_capture()
+
+
 def test_products_share_a_workspace(platform: CupyPlatform) -> None:
     """Products and graphs share a given workspace, which is freed with the last of them."""
     gemms = [square(platform)[1] for _ in range(2)]

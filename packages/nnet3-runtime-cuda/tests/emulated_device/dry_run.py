@@ -107,7 +107,12 @@ class DryRun:
         self.products.append(product)
         return _nothing
 
-    def capture(self, calls: Sequence[Call]) -> Call:
+    def capture(
+        self,
+        calls: Sequence[Call],
+        branches: Sequence[int] = (),
+        waits: Sequence[Sequence[int]] = (),
+    ) -> Call:
         """Nothing."""
         return _nothing
 

@@ -31,6 +31,7 @@ from nnet3_runtime_cuda.cuda.recorded import C_TYPES
 from emulated_device.dry_run import check_launch
 from emulated_device.host_memory import BY_HOST, HostMemory, Stretch
 from emulated_device.host_products import check_and_mark, multiply
+from emulated_device.orders import any_order
 
 SIZES = {kind: np.dtype(name).itemsize for name, kind in C_TYPES.items()} | {
     "unsigned long long": 8
@@ -83,6 +84,7 @@ class HostPlatform:
         self._memory = HostMemory(memory_limit)
         self._known: dict[ctypes.CDLL, tuple[Stretch, ...]] = {}
         self._modules: dict[str, Mapping[str, object]] = {}
+        self._rng = np.random.default_rng(0)
 
     @property
     def properties(self) -> Properties:
@@ -205,12 +207,23 @@ class HostPlatform:
 
         return run
 
-    def capture(self, calls: Sequence[Call]) -> Call:
-        """One call for all."""
+    def capture(
+        self,
+        calls: Sequence[Call],
+        branches: Sequence[int] = (),
+        waits: Sequence[Sequence[int]] = (),
+    ) -> Call:
+        """One call for all, each time in another order that the branches and waits allow."""
+        branches, waits = branches or [0] * len(calls), waits or [()] * len(calls)
+        last: dict[int, int] = {}
+        before = []
+        for number, (branch, others) in enumerate(zip(branches, waits, strict=True)):
+            before.append([*others, *([last[branch]] if branch in last else [])])
+            last[branch] = number
 
         def replay() -> None:
-            for call in calls:
-                call()
+            for number in any_order(before, self._rng):
+                calls[number]()
 
         return replay
 

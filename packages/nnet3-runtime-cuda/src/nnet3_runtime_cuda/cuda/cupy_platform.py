@@ -1,7 +1,7 @@
 """CUDA devices, through CuPy: memory, kernels by NVRTC, products by cuBLASLt, graphs.
 
 All work is queued on CuPy's current stream of the calling thread, so that it stays in order with
-the caller's work. Only `capture` uses another stream.
+the caller's work. Only `capture` uses other streams.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ WORKSPACE_BYTES = {True: 32 << 20, False: 4 << 20}
 """The workspace of a product, from Hopper on and before, as NVIDIA recommends."""
 
 OPTIONS = ("-std=c++17",)
+
+Step = tuple[Call, int, Sequence[int]]
+"""A call, its branch, and the numbers of the calls that it waits for."""
 
 
 class CupyPlatform:
@@ -282,18 +285,24 @@ class CupyPlatform:
             self._constants[value] = address
         return self._constants[value]
 
-    def capture(self, calls: Sequence[Call]) -> Call:
+    def capture(
+        self,
+        calls: Sequence[Call],
+        branches: Sequence[int] = (),
+        waits: Sequence[Sequence[int]] = (),
+    ) -> Call:
         """See Platform.
 
         The first run makes the calls one by one, so that everything that loads lazily is loaded:
         loading is not allowed while a stream is captured. The second run captures and replays.
         """
-        return Replay(self, tuple(calls))
+        branches, waits = branches or [0] * len(calls), waits or [()] * len(calls)
+        return Replay(self, tuple(zip(calls, branches, waits, strict=True)))
 
-    def graph(self, calls: Sequence[Call]) -> Any:
+    def graph(self, steps: Sequence[Step]) -> Any:
         """Captures calls, all of which have run before, so that their memory is allocated."""
         with self._captures.active(), self._current("capturing a graph"):
-            graph = captured(self._cupy.cuda.Stream(non_blocking=True), calls)
+            graph = captured(self._cupy.cuda, steps)
             graph.upload(self._stream())
         return graph
 
@@ -329,7 +338,7 @@ class _Current:
 
 
 class Workspace:
-    """Memory that products use in turn, all of which run on one stream."""
+    """Memory that products use in turn, all of which run on one branch of one stream."""
 
     def __init__(self, platform: CupyPlatform) -> None:
         """Without memory, until a product that needs some runs."""
@@ -353,9 +362,9 @@ class Workspace:
 class Replay:
     """Calls that become a graph when they run for the second time."""
 
-    def __init__(self, platform: CupyPlatform, calls: tuple[Call, ...]) -> None:
+    def __init__(self, platform: CupyPlatform, steps: tuple[Step, ...]) -> None:
         self._platform = platform
-        self._calls = calls
+        self._steps = steps
         self._graph: Any = None
         self._ran = False
 
@@ -363,10 +372,10 @@ class Replay:
         """Makes the calls the first time, captures them the second time, then replays."""
         if self._ran:
             if self._graph is None:
-                self._graph = self._platform.graph(self._calls)
+                self._graph = self._platform.graph(self._steps)
             self._platform.replay(self._graph)
             return
-        for call in self._calls:
+        for call, _, _ in self._steps:
             call()
         self._ran = True
 
@@ -414,16 +423,38 @@ def captures_of(ordinal: int) -> Captures:
     return _CAPTURES.setdefault(ordinal, Captures())
 
 
-def captured(stream: Any, calls: Sequence[Callable[[], object]]) -> Any:
-    """The graph of calls, which are made on a stream."""
-    with stream:
-        stream.begin_capture()
+def captured(cuda: Any, steps: Sequence[Step]) -> Any:
+    """The graph of calls, each of which is made on the stream of its branch.
+
+    All branches begin behind an event of the first one, and it ends behind an event of each.
+    """
+    count = 1 + max(branch for _, branch, _ in steps)
+    first, *others = streams = [cuda.Stream(non_blocking=True) for _ in range(count)]
+    awaited = {number for _, _, waits in steps for number in waits}
+    events: dict[int, Any] = {}
+    with first:
+        first.begin_capture()
         try:
-            for call in calls:
-                call()
+            begin = _event_behind(cuda, first) if others else None
+            for stream in others:
+                stream.wait_event(begin)
+            for number, (call, branch, waits) in enumerate(steps):
+                with streams[branch] as stream:
+                    for other in waits:
+                        stream.wait_event(events[other])
+                    call()
+                    if number in awaited:
+                        events[number] = _event_behind(cuda, stream)
+            for stream in others:
+                first.wait_event(_event_behind(cuda, stream))
         except BaseException:
             # Ends the capture; the error that broke it off is raised already.
             with suppress(Exception):
-                stream.end_capture()
+                first.end_capture()
             raise
-        return stream.end_capture()
+        return first.end_capture()
+
+
+def _event_behind(cuda: Any, stream: Any) -> Any:
+    """An event behind the work of a stream so far."""
+    return stream.record(cuda.Event(disable_timing=True))

@@ -157,7 +157,7 @@ class Platform(Protocol):
         """Binds a kernel to its arguments, which are all addresses (64-bit pointers)."""
 
     def workspace(self) -> object:
-        """Working memory for products that run on one stream, one after another."""
+        """Working memory for products that run on one branch of one stream, one after another."""
 
     def gemm(self, product: Gemm, workspace: object = None) -> Call:
         """Binds a matrix product; its algorithm is chosen here, once.
@@ -167,12 +167,23 @@ class Platform(Protocol):
             workspace: Memory that it shares with other products; by default it shares none.
         """
 
-    def capture(self, calls: Sequence[Call]) -> Call:
-        """One call that makes all calls, in order, at the least cost for the processor.
+    def capture(
+        self,
+        calls: Sequence[Call],
+        branches: Sequence[int] = (),
+        waits: Sequence[Sequence[int]] = (),
+    ) -> Call:
+        """One call that makes all calls at the least cost for the processor.
 
         Only calls that `launch` and `gemm` of this platform returned. All memory that they use
         must outlive it. Capturing does not run them. The call, and others with the same
-        workspace, are to run on one stream.
+        workspaces, are to run on one stream. Those of one branch run in order, those of several
+        may run at the same time.
+
+        Args:
+            calls: The calls.
+            branches: For each call the number of its branch; by default 0 for all.
+            waits: For each call the numbers of calls before it that it waits for.
         """
 
     def synchronize(self) -> None:

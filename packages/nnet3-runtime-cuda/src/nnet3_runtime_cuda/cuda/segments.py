@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from operator import itemgetter
 from typing import Any
@@ -24,6 +24,13 @@ import numpy.typing as npt
 from nnet3_computation.computation import NnetComputation
 
 from nnet3_runtime_cuda.cuda import fusion
+from nnet3_runtime_cuda.cuda.branches import (
+    Accesses,
+    accesses_of,
+    branches_of,
+    needs_of,
+    waits_of,
+)
 from nnet3_runtime_cuda.cuda.element_kernels import Launch, map_kernel
 from nnet3_runtime_cuda.cuda.memory import DeviceScratch, ProgramMemory, ShadowMemory
 from nnet3_runtime_cuda.cuda.platform import Call, Gemm, Matrix
@@ -264,6 +271,9 @@ class HostSteps:
 DeviceCall = Launch | Product
 """One launch of a kernel, or one product."""
 
+Capture = Callable[[Sequence[Call], Sequence[int], Sequence[Sequence[int]]], Call]
+"""`Platform.capture`."""
+
 
 @attrs.frozen
 class LaunchList:
@@ -272,22 +282,42 @@ class LaunchList:
     Attributes:
         calls: In order.
         decisions: For each call the number of the decision on which it depends, or -1.
-        workspace: Bytes of working memory that the kernels share.
+        accesses: For each call the memory that it accesses, without workspaces.
+        workspace: Bytes of working memory that the kernels of a branch share.
+        starts: The numbers of decisions that are positive only when an estimate begins.
     """
 
     calls: tuple[DeviceCall, ...] = ()
     decisions: tuple[int, ...] = ()
+    accesses: tuple[Accesses, ...] = ()
     workspace: int = 0
+    starts: Collection[int] = frozenset()
+
+    @cached_property
+    def needs(self) -> list[list[int]]:
+        """For each call the calls that it must follow."""
+        return needs_of(self.accesses)
+
+    @cached_property
+    def branches(self) -> list[int]:
+        """For each call its branch."""
+        counts = [number not in self.starts for number in self.decisions]
+        return branches_of(self.needs, counts)
 
 
 def launch_list(
-    operations: Sequence[Operation], is_scratch: Callable[[View], bool], *, fuse: bool = True
+    operations: Sequence[Operation],
+    is_scratch: Callable[[View], bool],
+    *,
+    starts: Collection[int] = frozenset(),
+    fuse: bool = True,
 ) -> LaunchList:
     """The kernels and products for some operations.
 
     Args:
         operations: Of one segment.
         is_scratch: Whether a view is of memory that is dead at the end of its command.
+        starts: The numbers of decisions that are positive only when an estimate begins.
         fuse: Whether operations may share kernels.
     """
     if fuse:
@@ -295,6 +325,7 @@ def launch_list(
     readers = fusion.later_readers(operations, is_scratch)
     calls: list[DeviceCall] = []
     decisions: list[int] = []
+    accesses: list[Accesses] = []
     workspace = 0
     groups = fusion.group_operations(operations, fuse=fuse)
     for beside in fusion.side_by_side(groups) if fuse else [[group] for group in groups]:
@@ -314,8 +345,12 @@ def launch_list(
         else:
             specials = [part.operations[0] for part in beside]
             calls.append(launch_of([each for each in specials if isinstance(each, Special)]))
-        decisions += [first.decision] * (len(calls) - len(decisions))
-    return LaunchList(tuple(calls), tuple(decisions), workspace)
+        added = len(calls) - len(decisions)
+        decisions += [first.decision] * added
+        # Two stages of a sum have the same, so they go to the same branch and share its workspace.
+        parts_of = [(part, part.stores(readers)) for part in beside]
+        accesses += [accesses_of(parts_of)] * added
+    return LaunchList(tuple(calls), tuple(decisions), tuple(accesses), workspace, starts)
 
 
 def module_of(lists: Sequence[LaunchList]) -> tuple[str, dict[str, str]]:
@@ -350,14 +385,14 @@ class DeviceSegment:
         self.scratch = scratch
         self.launches = LaunchList()
         self._calls: tuple[Call, ...] = ()
-        self._capture: Callable[[Sequence[Call]], Call] | None = None
+        self._capture: Capture | None = None
         self._replays: dict[bytes, Call] = {}
 
     def bind(
         self,
         launches: LaunchList,
         calls: tuple[Call, ...],
-        capture: Callable[[Sequence[Call]], Call],
+        capture: Capture,
     ) -> None:
         """Takes launches, the bound call of each of them, and what makes one call of several."""
         self.launches, self._calls, self._capture = launches, calls, capture
@@ -378,12 +413,19 @@ class DeviceSegment:
     def _captured(self, decisions: Flags) -> Call:
         """The calls that run after these decisions, as one."""
         assert self._capture is not None, "programs are bound before they run"
+        launches = self.launches
         chosen = [
-            call
-            for call, number in zip(self._calls, self.launches.decisions, strict=True)
-            if number < 0 or decisions[number]
+            number
+            for number, decision in enumerate(launches.decisions)
+            if decision < 0 or decisions[decision]
         ]
-        return self._capture(chosen) if chosen else lambda: None
+        if not chosen:
+            return lambda: None
+        return self._capture(
+            [self._calls[number] for number in chosen],
+            [launches.branches[number] for number in chosen],
+            waits_of(launches.branches, launches.needs, chosen),
+        )
 
 
 def bind_segments(
@@ -395,24 +437,31 @@ def bind_segments(
         DeviceMemoryError: there is not enough memory for the computation.
     """
     platform = memory.platform
-    lists = [launch_list(each.operations, each.scratch.contains) for each in segments]
+    lists = [
+        launch_list(each.operations, each.scratch.contains, starts=each.host.schedule.starts)
+        for each in segments
+    ]
     source, names = module_of(lists)
-    reserved = memory.reserve((max((each.workspace for each in lists), default=0),), np.uint8)
+    workspace = max((each.workspace for each in lists), default=0)
+    count = 1 + max((branch for each in lists for branch in each.branches), default=0)
+    reserved = [memory.reserve((workspace,), np.uint8) for _ in range(count)]
     memory.commit(computation)
     kernels = platform.build(source, tuple(names.values())) if names else {}
-    workspace, for_products = memory.address_of(reserved), platform.workspace()
+    for_kernels = [memory.address_of(each) for each in reserved]
+    for_products = [platform.workspace() for _ in range(count)]
 
-    def address(view: View) -> int:
-        return workspace if view.address == WORKSPACE_AT else memory.address(view.address)
-
-    def bound(call: DeviceCall) -> Call:
+    def bound(call: DeviceCall, branch: int) -> Call:
         if isinstance(call, Product):
-            return platform.gemm(gemm_of(call, memory.address), for_products)
-        kernel = kernels[names[call.text]]
-        return platform.launch(kernel, call.grid, call.block, [*map(address, call.arguments)])
+            return platform.gemm(gemm_of(call, memory.address), for_products[branch])
+        addresses = [
+            for_kernels[branch] if view.address == WORKSPACE_AT else memory.address(view.address)
+            for view in call.arguments
+        ]
+        return platform.launch(kernels[names[call.text]], call.grid, call.block, addresses)
 
     for segment, launches in zip(segments, lists, strict=True):
-        segment.bind(launches, tuple(map(bound, launches.calls)), platform.capture)
+        calls = tuple(map(bound, launches.calls, launches.branches))
+        segment.bind(launches, calls, platform.capture)
 
 
 def gemm_of(product: Product, address: Callable[[int], int]) -> Gemm:
