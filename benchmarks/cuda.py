@@ -190,6 +190,7 @@ def cases(arguments: argparse.Namespace) -> Iterator[Case]:
             precision=precision,
             scale=arguments.scale,
             natural_gradient=not arguments.no_natural_gradient,
+            one_stream=arguments.one_stream,
             dry_run=arguments.dry_run,
         )
 
@@ -217,6 +218,7 @@ def main() -> None:
     parser.add_argument("--n", action="append", type=int, help="minibatch; default: 64 8 1 128")
     parser.add_argument("--precision", action="append", choices=PRECISIONS, help="default: fp32")
     parser.add_argument("--no-natural-gradient", action="store_true")
+    parser.add_argument("--one-stream", action="store_true", help="no branches of graphs")
     parser.add_argument("--peers", action="store_true", help="PyTorch beside this package")
     parser.add_argument("--runner", action="append", choices=("nnet3", *RUNNERS))
     parser.add_argument("--scale", type=float, default=1.0, help="factor for the hidden sizes")

@@ -51,6 +51,7 @@ class Case:
         precision: Of products.
         scale: Factor for hidden sizes.
         natural_gradient: Whether training uses it.
+        one_stream: Whether captured graphs have one branch.
         dry_run: Whether the processor stands for the device.
     """
 
@@ -61,6 +62,7 @@ class Case:
     precision: str = "fp32"
     scale: float = 1.0
     natural_gradient: bool = True
+    one_stream: bool = False
     dry_run: bool = False
 
     def __str__(self) -> str:
@@ -261,6 +263,7 @@ def nnet3_workload(case: Case) -> Workload:
     from nnet3 import CachingCompiler
     from nnet3_descriptors import parse_config, set_test_mode
     from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+    from nnet3_runtime_cuda.cuda import branches
 
     if case.dry_run:
         sys.path.append(str(Path(__file__).parents[1] / "packages/nnet3-runtime-cuda/tests"))
@@ -277,6 +280,8 @@ def nnet3_workload(case: Case) -> Workload:
     request = benchmark.request(case.sequences, train=train)
     computation = CachingCompiler(nnet).compile(request)
     options = {} if case.dry_run else {"precision": case.precision}
+    if case.one_stream:
+        branches.MOST_BRANCHES = 1
     trained = DeviceNnet(
         nnet,
         device=device,
