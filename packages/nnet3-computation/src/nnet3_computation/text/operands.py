@@ -354,8 +354,8 @@ def _around(
 
 
 def alpha_text(alpha: float) -> str:
-    """Returns the shortest text that gives the same float32."""
-    return str(np.float32(alpha))
+    """Returns the shortest text that gives the same float32, whatever the version of NumPy."""
+    return repr(float(np.format_float_scientific(np.float32(alpha))))
 
 
 def describe_submatrix(computation: NnetComputation, submatrix: int) -> str:
