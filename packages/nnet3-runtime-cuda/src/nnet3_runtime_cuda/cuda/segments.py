@@ -281,17 +281,20 @@ class LaunchList:
 
     Attributes:
         calls: In order.
-        decisions: For each call the number of the decision on which it depends, or -1.
         accesses: For each call the memory that it accesses, without workspaces.
         workspace: Bytes of working memory that the kernels of a branch share.
         starts: The numbers of decisions that are positive only when an estimate begins.
     """
 
     calls: tuple[DeviceCall, ...] = ()
-    decisions: tuple[int, ...] = ()
     accesses: tuple[Accesses, ...] = ()
     workspace: int = 0
     starts: Collection[int] = frozenset()
+
+    @property
+    def decisions(self) -> list[int]:
+        """For each call the number of the decision on which it depends, or -1."""
+        return [each.decision for each in self.accesses]
 
     @cached_property
     def needs(self) -> list[list[int]]:
@@ -324,7 +327,6 @@ def launch_list(
         operations = fusion.with_epilogues(operations)
     readers = fusion.later_readers(operations, is_scratch)
     calls: list[DeviceCall] = []
-    decisions: list[int] = []
     accesses: list[Accesses] = []
     workspace = 0
     groups = fusion.group_operations(operations, fuse=fuse)
@@ -345,12 +347,10 @@ def launch_list(
         else:
             specials = [part.operations[0] for part in beside]
             calls.append(launch_of([each for each in specials if isinstance(each, Special)]))
-        added = len(calls) - len(decisions)
-        decisions += [first.decision] * added
         # Two stages of a sum have the same, so they go to the same branch and share its workspace.
         parts_of = [(part, part.stores(readers)) for part in beside]
-        accesses += [accesses_of(parts_of)] * added
-    return LaunchList(tuple(calls), tuple(decisions), tuple(accesses), workspace, starts)
+        accesses += [accesses_of(parts_of)] * (len(calls) - len(accesses))
+    return LaunchList(tuple(calls), tuple(accesses), workspace, starts)
 
 
 def module_of(lists: Sequence[LaunchList]) -> tuple[str, dict[str, str]]:
