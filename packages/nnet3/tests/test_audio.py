@@ -80,10 +80,12 @@ def test_recordings(model: nnet3.Model, tmp_path: Path) -> None:
 
 def test_units_of_samples(model: nnet3.Model) -> None:
     """Samples between -1 and 1, as other libraries read them, have outputs and a warning."""
-    with pytest.warns(UserWarning, match="between -1 and 1; expected the units of 16-bit") as found:
-        model.compute((SAMPLES / 32768, RATE))
+    message = "between -1 and 1; expected the units of 16-bit"
+    for run in model.compute, model.features:
+        with pytest.warns(UserWarning, match=message) as found:
+            run((SAMPLES / 32768, RATE))
 
-    assert Path(found[0].filename) == Path(__file__)
+        assert Path(found[0].filename) == Path(__file__)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for quiet in (np.zeros(RATE), np.sign(SAMPLES), SAMPLES[:RATE] / 3):

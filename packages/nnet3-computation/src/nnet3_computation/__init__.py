@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from nnet3_computation.memory import live_bytes as live_bytes
     from nnet3_computation.memory import peak_bytes as peak_bytes
     from nnet3_computation.memory import plan_memory as plan_memory
+    from nnet3_computation.output_difference import OutputDifference as OutputDifference
     from nnet3_computation.request import ComputationRequest as ComputationRequest
     from nnet3_computation.request import IoFingerprint as IoFingerprint
     from nnet3_computation.request import IoSpecification as IoSpecification

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from nnet3_runtime_c.constants import ConversionError as ConversionError
     from nnet3_runtime_c.conversion import CSource as CSource
     from nnet3_runtime_c.conversion import to_c as to_c
-    from nnet3_runtime_c.rounding import RoundingError as RoundingError
     from nnet3_runtime_c.rounding import compiler as compiler
     from nnet3_runtime_c.rounding import rounding_error as rounding_error
 else:

@@ -9,8 +9,8 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-import attrs
 import numpy as np
+from nnet3_computation import OutputDifference
 from numpy.typing import NDArray
 
 from nnet3_runtime_c.constants import ConversionError
@@ -22,33 +22,6 @@ OPTIONS = "-std=c99", "-O2", "-DNNET3_MAIN"
 """Of the compiler."""
 
 
-@attrs.frozen
-class RoundingError:
-    """How the outputs of a program with weights in 8 bits differ from those of one without.
-
-    Attributes:
-        rows: The number of rows of outputs.
-        largest: The largest difference.
-        largest_value: The largest value of an output, regardless of its sign.
-        relative: The length of all differences, relative to that of all outputs.
-        same_column: The share of rows whose largest value is in the same column.
-    """
-
-    rows: int
-    largest: float
-    largest_value: float
-    relative: float
-    same_column: float
-
-    def __str__(self) -> str:
-        """All in a sentence."""
-        return (
-            f"{self.rows:,} rows of output differ by {self.relative:.2%}, at most by "
-            f"{self.largest:.2g} (the largest value is {self.largest_value:.3g}); the largest "
-            f"value is in the same column in {self.same_column:.1%} of rows"
-        )
-
-
 def compiler() -> str | None:
     """The C compiler of this machine, CC or cc; None if there is none."""
     return shutil.which(os.environ.get("CC", "cc"))
@@ -56,7 +29,7 @@ def compiler() -> str | None:
 
 def rounding_error(
     source: CSource, rounded: CSource, utterances: Iterable[tuple[Array, Array | None]]
-) -> RoundingError:
+) -> OutputDifference:
     """Compiles and runs two programs, and returns how their outputs differ.
 
     Args:
@@ -90,15 +63,7 @@ def rounding_error(
                 outputs.append(np.frombuffer(_run(run, data), "<f4").reshape(-1, columns))
     if not found[0]:
         raise ConversionError("there are no utterances to compare the outputs of")
-    exact, others = (np.concatenate(each).astype(np.float64) for each in found)
-    difference = others - exact
-    return RoundingError(
-        rows=len(exact),
-        largest=float(np.abs(difference).max()),
-        largest_value=float(np.abs(exact).max()),
-        relative=float(np.linalg.norm(difference) / np.linalg.norm(exact)),
-        same_column=float((exact.argmax(axis=1) == others.argmax(axis=1)).mean()),
-    )
+    return OutputDifference.between(*map(np.concatenate, found))
 
 
 def _run(command: Sequence[str], data: bytes) -> bytes:

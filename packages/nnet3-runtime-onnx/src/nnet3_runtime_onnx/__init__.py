@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from nnet3_runtime_onnx.errors import ExportError as ExportError
     from nnet3_runtime_onnx.errors import RunError as RunError
     from nnet3_runtime_onnx.export import to_onnx as to_onnx
-    from nnet3_runtime_onnx.quantization import QuantizationError as QuantizationError
     from nnet3_runtime_onnx.quantization import quantization_error as quantization_error
     from nnet3_runtime_onnx.quantization import quantized as quantized
 else:

@@ -6,10 +6,10 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import attrs
 import numpy as np
 import onnx
 import onnxruntime
+from nnet3_computation import OutputDifference
 from numpy.typing import NDArray
 from onnx import helper
 
@@ -53,38 +53,11 @@ def _properties(model: onnx.ModelProto) -> dict[str, str]:
     return {entry.key: entry.value for entry in model.metadata_props}
 
 
-@attrs.frozen
-class QuantizationError:
-    """How outputs of quantized models differ from those of the models that they were made of.
-
-    Attributes:
-        rows: The number of rows of outputs.
-        largest: The largest difference.
-        largest_value: The largest value of an output, regardless of its sign.
-        relative: The length of all differences, relative to that of all outputs.
-        same_column: The share of rows whose largest value is in the same column.
-    """
-
-    rows: int
-    largest: float
-    largest_value: float
-    relative: float
-    same_column: float
-
-    def __str__(self) -> str:
-        """All in a sentence."""
-        return (
-            f"{self.rows:,} rows of output differ by {self.relative:.2%}, at most by "
-            f"{self.largest:.2g} (the largest value is {self.largest_value:.3g}); the largest "
-            f"value is in the same column in {self.same_column:.1%} of rows"
-        )
-
-
 def quantization_error(
     models: Sequence[onnx.ModelProto],
     quantized_models: Sequence[onnx.ModelProto],
     utterances: Iterable[tuple[Array, Array | None]],
-) -> QuantizationError:
+) -> OutputDifference:
     """Returns how the outputs of utterances differ.
 
     Args:
@@ -103,15 +76,7 @@ def quantization_error(
     ]
     if not pairs:
         raise RunError("there are no utterances to compare the outputs of")
-    outputs, others = (np.concatenate(each).astype(np.float64) for each in zip(*pairs, strict=True))
-    difference = others - outputs
-    return QuantizationError(
-        rows=len(outputs),
-        largest=float(np.abs(difference).max()),
-        largest_value=float(np.abs(outputs).max()),
-        relative=float(np.linalg.norm(difference) / np.linalg.norm(outputs)),
-        same_column=float((outputs.argmax(axis=1) == others.argmax(axis=1)).mean()),
-    )
+    return OutputDifference.between(*(np.concatenate(each) for each in zip(*pairs, strict=True)))
 
 
 def _session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:

@@ -6,13 +6,14 @@ nnet3-speech computes what the network reads; it is imported when a recording co
 from __future__ import annotations
 
 import os
-import warnings
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 from nnet3_runtime_cuda import RunError
 from nnet3_runtime_cuda.arrays import FloatArray
+
+from nnet3.errors import warn
 
 if TYPE_CHECKING:
     from nnet3_speech import FeaturePipeline, Features, ModelFolder, PipelineStream, Speaker
@@ -90,10 +91,9 @@ def _check_units(samples: Any) -> None:
     if not isinstance(samples, np.ndarray) or samples.dtype.kind != "f" or not samples.size:
         return
     if np.abs(samples).max() <= 1.0 and (samples != np.rint(samples)).any():
-        warnings.warn(
+        warn(
             "all samples are between -1 and 1; expected the units of 16-bit integers, between "
-            "-32768 and 32767",
-            stacklevel=6,
+            "-32768 and 32767"
         )
 
 

@@ -1,4 +1,8 @@
-"""The error of this package; it is an `Nnet3Error`."""
+"""The error of this package, which is an `Nnet3Error`, and its warnings."""
+
+import sys
+import warnings
+from types import FrameType
 
 from nnet3_descriptors import Nnet3Error
 
@@ -11,3 +15,13 @@ FROM_A_CLONE = (
 
 class CacheError(Nnet3Error):
     """A saved cache belongs to another network, or to other options."""
+
+
+def warn(message: str) -> None:
+    """Warns at the line, outside this package, that called it."""
+    level = 2
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "nnet3":
+        frame = frame.f_back
+        level += 1
+    warnings.warn(message, stacklevel=level)

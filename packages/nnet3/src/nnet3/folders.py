@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from nnet3_descriptors import AcousticModel, Nnet, parse_config, read_model
 from nnet3_descriptors.files import read_file
 from nnet3_runtime_cuda import RunError
 
-from nnet3.errors import FROM_A_CLONE
+from nnet3.errors import FROM_A_CLONE, warn
 
 if TYPE_CHECKING:
     from nnet3_descriptors.model_files import TransitionModel
@@ -90,8 +89,5 @@ def labels_of(
     names = phones if phones is None or isinstance(phones, Mapping) else read_symbols(phones)
     labels = PdfLabels.of(transition_model, names)
     if wrong := next((name for name in labels.phones if name.startswith("#")), None):
-        warnings.warn(
-            f"phones.txt calls a phone of the model {wrong}: it is that of another model",
-            stacklevel=4,
-        )
+        warn(f"phones.txt calls a phone of the model {wrong}: it is that of another model")
     return labels

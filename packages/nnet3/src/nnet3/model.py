@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack, overload
@@ -32,6 +31,7 @@ from nnet3.caching import CachingCompiler
 from nnet3.chunk_work import OUTPUT, ChunkNetwork, chunk_work, pooling_node
 from nnet3.chunks import ChunkOptions, options_of
 from nnet3.computer_pool import ComputerPool
+from nnet3.errors import warn
 from nnet3.folders import labels_of, nnet_of, read_folder
 from nnet3.known_results import KnownResults
 from nnet3.many_utterances import check_table, for_each, is_batch, pairs_of, utterances_of, value_of
@@ -217,10 +217,9 @@ class Model:
         self._networks = Prepared.of(nnet, output)
         _, chosen, self.untrained = self._networks
         if self.untrained:
-            warnings.warn(
+            warn(
                 f"the network is not trained: batch-norm component '{self.untrained[0]}' has no "
-                f"statistics ({len(self.untrained)} such components); arbitrary ones are used",
-                stacklevel=2,
+                f"statistics ({len(self.untrained)} such components); arbitrary ones are used"
             )
         self.output = output
         self.input_dim = inputs["input"]
