@@ -22,7 +22,7 @@ import package_tests  # noqa: F401  the helpers of the packages
 from c_computer import COMPILER
 from c_targets import CBLAS, TARGETS, Target
 from judged_cases import Arrays, Case, case_of_seed
-from judged_seeds import Judged, judge_seeds
+from judged_seeds import Judged, difference_of, judge_seeds
 from nnet3_computation import NnetComputation
 from nnet3_runtime_c import ConversionError, to_c
 from nnet3_runtime_reference import ReferenceComputer
@@ -88,11 +88,9 @@ def judge(seed: int) -> Judged:
         for name, array in arrays.items():
             part = found[at : at + array.size].reshape(array.shape)
             at += array.size
-            scale = max(1.0, np.abs(array).max(initial=0.0)) * LARGEST_DIFFERENCE
-            if not np.abs(others[name] - array).max(initial=0.0) < TOO_FEW_DIGITS * scale:
+            if not difference_of(others[name], array) < TOO_FEW_DIGITS * LARGEST_DIFFERENCE:
                 unknown = True
-            elif not np.abs(part - array).max(initial=0.0) < scale:
-                largest = np.abs(part - array).max() / scale * LARGEST_DIFFERENCE
+            elif not (largest := difference_of(part, array)) < LARGEST_DIFFERENCE:
                 problems.append(f"round {number}, '{name}': {largest:.1e}")
     return Judged("; ".join(problems), [*kinds, "too few digits" if unknown else "compared"])
 

@@ -18,7 +18,7 @@ import attrs
 import numpy as np
 import package_tests  # noqa: F401  the helpers of the packages
 from example_generator import draw_request, is_computable, random_arrays
-from judged_seeds import Judged, judge_seeds
+from judged_seeds import Judged, difference_of, judge_seeds
 from network_generator import DIM, LAYERS, NetworkWriter, add_projected_lstm, add_recurrence
 from nnet3_compiler import compile_computation
 from nnet3_computation import ComputationRequest
@@ -236,8 +236,7 @@ def problems_of(nnet: Nnet, collapsed: Nnet, request: ComputationRequest, seed: 
     problems = []
     expected, found = (outputs(each, request, seed) for each in (nnet, collapsed))
     for name, rows in expected.items():
-        scale = max(float(np.abs(rows).max()), 1.0)
-        difference = float(np.abs(found[name] - rows).max()) / scale
+        difference = difference_of(found[name], rows)
         if not difference <= LARGEST_DIFFERENCE:
             problems.append(f"'{name}' differs by {difference:.1e}")
     for what, value in (("context", _context), ("modulus", lambda each: each.modulus)):

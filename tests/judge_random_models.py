@@ -15,13 +15,10 @@ must be refused, and so must an utterance of several chunks if their outputs dep
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import sys
-import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from random import Random
@@ -33,6 +30,7 @@ import numpy as np
 import package_tests  # noqa: F401  the helpers of the packages
 from chunk_networks import IVECTOR, OPTIONAL, features_in, write_chunk_network
 from defined_chunks import NOT_COMPUTABLE, ChunkDefinition, Utterance
+from judged_seeds import Judged, difference_of, judge_seeds
 from network_generator import DIM, LAYERS, OFTEN, NetworkWriter
 from nnet3 import BatchOptions, ChunkOptions, Model, ScoreOptions, chunk_work
 from nnet3_descriptors import Nnet, node_config_lines, parse_config
@@ -272,31 +270,18 @@ def _each(case: Case, name: str, collect: Callable[[list[np.ndarray]], Any]) -> 
 # ---- the judgement ----
 
 
-@attrs.define
-class Judgement:
-    """What is to be said of a case.
-
-    Attributes:
-        problems: The differences from the definition, and between numbers of threads.
-        kinds: The kinds of the case, for counts.
-    """
-
-    problems: list[str] = attrs.field(factory=list)
-    kinds: set[str] = attrs.field(factory=set)
-
-
-def judgement_of(seed: int) -> Judgement:
-    """Judges a seed."""
+def judged(seed: int) -> Judged:
+    """The verdict on a seed."""
     case = case_of(seed)
     with thresholds(seed):
-        judgement = _judged(case)
-    judgement.kinds |= kinds_of(case)
-    return judgement
+        problems, kinds = _judged(case)
+    return Judged("\n".join(problems), kinds | kinds_of(case))
 
 
-def _judged(case: Case) -> Judgement:
-    """Judges each way of computing a case."""
-    judgement = Judgement()
+def _judged(case: Case) -> tuple[list[str], set[str]]:
+    """What disagrees in each way of computing a case, and what came of it."""
+    problems: list[str] = []
+    kinds: set[str] = set()
     exact = of_one_length = _defined(case, is_exact=True)
     if not case.batches.ensure_exact_final_context:
         of_one_length = _defined(case, is_exact=False)
@@ -320,43 +305,43 @@ def _judged(case: Case) -> Judgement:
             if may_refuse and AT_FIXED_TIMES in str(error):
                 refused.append(way)
             elif not is_finite and "overflowed" in str(error):
-                judgement.kinds.add("refused: the exponential of an output overflows")
+                kinds.add("refused: the exponential of an output overflows")
             elif expected is not None or isinstance(error, RunError):
-                judgement.problems.append(f"{way}: {error}")
+                problems.append(f"{way}: {error}")
             continue
         if expected is None or must_refuse or not is_finite:
             reason = "a chunk cannot be computed" if expected is None else "a frame's time is fixed"
             reason = reason if is_finite else "an exponential overflows"
-            judgement.problems.append(f"{way}: computes though {reason}")
+            problems.append(f"{way}: computes though {reason}")
             continue
-        judgement.problems += [
+        problems += [
             f"{way}: '{key}' {problem}"
             for key, scores in expected.items()
             for problem in _differences(found[key], scores)
         ]
     if refused:
-        judgement.kinds.add("refused: frames at fixed times in several chunks")
+        kinds.add("refused: frames at fixed times in several chunks")
         if scores_of:
-            judgement.problems.append(f"{refused} refuse fixed times, {[*scores_of]} do not")
+            problems.append(f"{refused} refuse fixed times, {[*scores_of]} do not")
         rest = {key: each for key, each in case.utterances.items() if key not in cut}
         if rest:
-            judgement.problems += _judged(attrs.evolve(case, utterances=rest)).problems
+            problems += _judged(attrs.evolve(case, utterances=rest))[0]
     elif exact is None:
-        judgement.kinds.add("refused: a chunk cannot be computed")
+        kinds.add("refused: a chunk cannot be computed")
     elif is_plain(case):
         wholes = {key: case.definition.whole(utterance) for key, utterance in cut.items()}
         if any(whole is not None for whole in wholes.values()):
-            judgement.kinds.add("chunks are the whole utterance")
-        judgement.problems += [
+            kinds.add("chunks are the whole utterance")
+        problems += [
             f"the chunks of '{key}' are not the whole: {problem}"
             for key, whole in wholes.items()
             if whole is not None and _is_single(exact[key])
             for problem in _differences(exact[key], case.definition.scores(whole, case.priors))
         ]
     if scores_of:
-        judgement.kinds |= _kinds_of_runs(case)
-        judgement.problems += _other_bits(case, scores_of)
-    return judgement
+        kinds |= _kinds_of_runs(case)
+        problems += _other_bits(case, scores_of)
+    return problems, kinds
 
 
 def _defined(case: Case, *, is_exact: bool) -> Scores | None:
@@ -378,10 +363,7 @@ def _is_single(scores: np.ndarray) -> bool:
 
 
 def _differences(found: np.ndarray, expected: np.ndarray) -> list[str]:
-    if found.shape != expected.shape:
-        return [f"has the shape {found.shape}, expected {expected.shape}"]
-    scale = max(float(np.abs(expected).max()), 1.0)
-    difference = float(np.abs(found - expected).max()) / scale
+    difference = difference_of(found, expected)
     return [] if difference <= LARGEST_DIFFERENCE else [f"differs by {difference:.1e}"]
 
 
@@ -465,31 +447,6 @@ def _kinds_of_runs(case: Case) -> set[str]:
     return {"chunks joined" if are_joined else "no chunks joined"}
 
 
-def main() -> int:
-    """Judges the seeds that the command line asks for; returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--first-seed", type=int, default=int(time.time()))
-    arguments = parser.parse_args()
-    warnings.filterwarnings("ignore", message="the network is not trained")
-    disagree, kinds = 0, Counter[str]()
-    for seed in range(arguments.first_seed, arguments.first_seed + arguments.count):
-        try:
-            judgement = judgement_of(seed)
-        except Exception as error:  # of the judge or of what is judged: it disagrees, too
-            judgement = Judgement(problems=[f"{type(error).__name__}: {error}"])
-        kinds.update(judgement.kinds)
-        disagree += bool(judgement.problems)
-        for problem in judgement.problems:
-            print(f"seed {seed}: {problem}", flush=True)
-    for kind, count in sorted(kinds.items()):
-        print(f"{count:7} {kind}")
-    print(
-        f"{arguments.count} cases from seed {arguments.first_seed} on, {disagree} disagree with "
-        "the definition"
-    )
-    return 1 if disagree else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    warnings.filterwarnings("ignore", message="the network is not trained")
+    sys.exit(judge_seeds(__doc__, judged))

@@ -34,7 +34,7 @@ import onnxruntime
 from chunk_networks import write_chunk_network
 from judge_random_models import network_of_all_kinds
 from judged_networks import write_network as write_judged_network
-from judged_seeds import Judged, judge_seeds
+from judged_seeds import Judged, difference_of, judge_seeds
 from nnet3 import Model
 from nnet3_compiler import (
     CompilationError,
@@ -454,11 +454,7 @@ def differences(
     found: np.ndarray, expected: np.ndarray, way: str, most: float = LARGEST_DIFFERENCE
 ) -> Iterator[str]:
     """A line if outputs differ by more than a share of the largest one, or of 1."""
-    if found.shape != expected.shape:
-        yield f"{way}: the outputs have the shape {found.shape}, expected {expected.shape}"
-        return
-    scale = max(float(np.abs(expected).max(initial=0.0)), 1.0)
-    difference = float(np.abs(found - expected).max(initial=0.0)) / scale
+    difference = difference_of(found, expected)
     if not difference <= most:
         yield f"{way}: differs by {difference:.1e}"
 

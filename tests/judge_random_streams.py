@@ -11,13 +11,10 @@ Where a network reads frames at a fixed time, the whole utterance does: a stream
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 import sys
-import time
 import warnings
-from collections import Counter
 from collections.abc import Iterator
 from random import Random
 
@@ -34,6 +31,7 @@ from chunk_networks import (
 )
 from example_generator import is_computable
 from judge_random_models import reads_ivector, words_in
+from judged_seeds import Judged, difference_of, judge_seeds
 from nnet3 import Model
 from nnet3_compiler import CompilationError, compile_computation, looped_chunk_size
 from nnet3_computation import ComputationRequest, IoSpecification
@@ -246,47 +244,23 @@ def _whole(case: Case, context: tuple[int, int], num_frames: int, step: int) -> 
 # ---- the judgement ----
 
 
-@attrs.define
-class Judgement:
-    """What is to be said of a case.
-
-    Attributes:
-        difference: The largest one of an output, relative to the largest output, or to 1.
-        kinds: The kinds of the case, for counts.
-        error: What a stream refused or failed with, if it should not have.
-    """
-
-    difference: float = 0.0
-    kinds: set[str] = attrs.field(factory=set)
-    error: str = ""
-
-
-def judgement_of(seed: int) -> Judgement:
-    """Judges a seed."""
+def judged(seed: int) -> Judged:
+    """The verdict on a seed."""
     case = case_of(seed)
-    judgement = Judgement(kinds=kinds_of(case))
+    kinds = kinds_of(case)
     try:
         with thresholds(seed):
             pairs = [*pairs_of(seed, case)]
-    except CompilationError as error:
-        if AT_FIXED_TIMES in str(error) and "ReplaceIndex" in judgement.kinds:
-            judgement.kinds.add("refused: fixed times")
-        else:
-            judgement.error = str(error)
-        return judgement
     except Nnet3Error as error:
-        judgement.error = str(error)
-        return judgement
+        is_fixed = isinstance(error, CompilationError) and AT_FIXED_TIMES in str(error)
+        if is_fixed and "ReplaceIndex" in kinds:
+            return Judged("", kinds | {"refused: fixed times"})
+        return Judged(str(error), kinds)
     if not pairs:
-        judgement.kinds.add("refused: cannot be computed with this i-vector period")
-    for outputs, expected in pairs:
-        if outputs.shape != expected.shape:
-            judgement.error = f"outputs have the shape {outputs.shape}, expected {expected.shape}"
-            return judgement
-        scale = max(float(np.abs(expected).max()), 1.0)
-        difference = float(np.abs(outputs - expected).max()) / scale
-        judgement.difference = max(judgement.difference, difference)
-    return judgement
+        kinds.add("refused: cannot be computed with this i-vector period")
+    differences = [difference_of(*pair) for pair in pairs]
+    wrong = [f"differs by {each:.1e}" for each in differences if not each <= LARGEST_DIFFERENCE]
+    return Judged("; ".join(wrong), kinds, max(differences, default=0.0))
 
 
 def pairs_of(seed: int, case: Case) -> Pairs:
@@ -317,33 +291,6 @@ def kinds_of(case: Case) -> set[str]:
     }
 
 
-def main() -> int:
-    """Judges the streams that the command line asks for; returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--first-seed", type=int, default=int(time.time()))
-    arguments = parser.parse_args()
-    warnings.filterwarnings("ignore", message="the network is not trained")
-    disagree, largest, kinds = 0, 0.0, Counter[str]()
-    for seed in range(arguments.first_seed, arguments.first_seed + arguments.count):
-        try:
-            judgement = judgement_of(seed)
-        except Exception as error:  # of the judge or of what is judged: it disagrees, too
-            judgement = Judgement(error=f"{type(error).__name__}: {error}")
-        kinds.update(judgement.kinds)
-        largest = max(largest, judgement.difference)
-        if judgement.error or not judgement.difference <= LARGEST_DIFFERENCE:
-            disagree += 1
-            problem = judgement.error or f"differs by {judgement.difference:.1e}"
-            print(f"seed {seed}: {problem}", flush=True)
-    for kind, count in sorted(kinds.items()):
-        print(f"{count:7} {kind}")
-    print(
-        f"{arguments.count} streams from seed {arguments.first_seed} on, {disagree} disagree; "
-        f"the largest difference is {largest:.1e}"
-    )
-    return 1 if disagree else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    warnings.filterwarnings("ignore", message="the network is not trained")
+    sys.exit(judge_seeds(__doc__, judged))

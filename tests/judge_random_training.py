@@ -11,12 +11,9 @@ A second trainer, which is saved and loaded between two steps, must end with the
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import tempfile
-import time
-from collections import Counter
 from pathlib import Path
 from random import Random
 
@@ -24,6 +21,7 @@ import attrs
 import numpy as np
 import package_tests  # noqa: F401  the helpers of the packages
 from judged_cases import WHOLE, case_of_seed, parameter_names
+from judged_seeds import Judged, judge_seeds
 from nnet3_compiler import compile_computation
 from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import InputNode, Nnet
@@ -296,21 +294,11 @@ def _differences(case: Case, found: Arrays, expected: Arrays, share: float = 1.0
     }
 
 
-def main() -> int:
-    """Judges the seeds that the command line asks for; returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--first-seed", type=int, default=int(time.time()))
-    arguments = parser.parse_args()
-    verdicts: Counter[str] = Counter()
-    for seed in range(arguments.first_seed, arguments.first_seed + arguments.count):
-        problem = problem_of_seed(seed)
-        verdicts["not judged" if problem is None else "disagree" if problem else "agree"] += 1
-        if problem:
-            print(f"seed {seed}: {problem}", flush=True)
-    print(f"seeds from {arguments.first_seed} on: {dict(verdicts)}")
-    return 1 if verdicts["disagree"] else 0
+def judged(seed: int) -> Judged:
+    """The verdict on a seed; most are not judged."""
+    problem = problem_of_seed(seed)
+    return Judged(problem or "", ["not judged" if problem is None else "judged"])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(judge_seeds(__doc__, judged))

@@ -1,4 +1,4 @@
-"""The command line of judges that judge one seed after the other."""
+"""The command line of judges that judge one seed after the other, and how they compare outputs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 import attrs
+import numpy as np
 
 PROGRESS_EVERY = 500
 
@@ -20,10 +21,23 @@ class Judged:
     Attributes:
         problem: What disagrees, on lines; "" if nothing does.
         kinds: What was drawn, and what came of it, to be counted.
+        difference: The largest one of an output, where a judge says so; see `difference_of`.
     """
 
     problem: str
     kinds: Iterable[str]
+    difference: float = 0.0
+
+
+def difference_of(found: np.ndarray, expected: np.ndarray) -> float:
+    """The largest difference of outputs, relative to the largest value, or to 1.
+
+    It is infinite for outputs of another shape; NaN where one of them is.
+    """
+    if found.shape != expected.shape:
+        return float("inf")
+    scale = max(float(np.abs(expected).max(initial=0.0)), 1.0)
+    return float(np.abs(found - expected).max(initial=0.0)) / scale
 
 
 def judge_seeds(about: str, judge: Callable[[int], Judged]) -> int:
@@ -42,6 +56,7 @@ def judge_seeds(about: str, judge: Callable[[int], Judged]) -> int:
     arguments = parser.parse_args()
     kinds: Counter[str] = Counter()
     disagree: list[int] = []
+    largest = 0.0
     for number in range(1, arguments.count + 1):
         seed = arguments.first_seed + number - 1
         try:
@@ -49,6 +64,7 @@ def judge_seeds(about: str, judge: Callable[[int], Judged]) -> int:
         except Exception:  # a defect, reported like the others
             judged = Judged(traceback.format_exc(limit=-2), ["error"])
         kinds.update(judged.kinds)
+        largest = max(largest, judged.difference)
         if judged.problem:
             disagree.append(seed)
             print(f"--first-seed {seed} --count 1: {judged.problem}", flush=True)
@@ -57,6 +73,9 @@ def judge_seeds(about: str, judge: Callable[[int], Judged]) -> int:
                 f"{number} seeds from {arguments.first_seed} on, {len(disagree)} disagree",
                 flush=True,
             )
-    print("with:", ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items())))
+    for kind, count in sorted(kinds.items()):
+        print(f"{count:7} {kind}")
+    if largest:
+        print(f"the largest difference is {largest:.1e}")
     print("disagree:", *disagree)
     return 1 if disagree else 0

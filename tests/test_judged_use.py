@@ -7,7 +7,7 @@ failure repeats it there: `--first-seed SEED --count 1`.
 from functools import cache
 
 import pytest
-from judge_random_models import judgement_of
+from judge_random_models import judged
 from judge_random_training import problem_of_seed
 
 AT_THE_TIME_OF_AN_IVECTOR = (125, 250, 317, 418)
@@ -15,18 +15,18 @@ AT_THE_TIME_OF_AN_IVECTOR = (125, 250, 317, 418)
 
 SEEDS = (*range(9), *AT_THE_TIME_OF_AN_IVECTOR)
 
-judged = cache(judgement_of)
+verdict = cache(judged)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_models_cut_utterances_as_is_defined(seed: int) -> None:
     """Chunks, minibatches and threads change no score, whatever the network and the options."""
-    assert judged(seed).problems == []
+    assert verdict(seed).problem == ""
 
 
 def test_the_models_are_of_all_kinds() -> None:
     """Some networks join chunks and some do not; some chunks are the whole, some are refused."""
-    kinds = {kind for seed in SEEDS for kind in judged(seed).kinds}
+    kinds = {kind for seed in SEEDS for kind in verdict(seed).kinds}
 
     assert kinds >= {
         *("chunks joined", "no chunks joined", "chunks are the whole utterance"),
