@@ -43,11 +43,11 @@ def models(opset: int) -> Iterator[tuple[str, Any, Arrays, Arrays]]:
         load_case,
         network,
     )
-    from test_reference_onnx import compile_optimized
+    from reference_programs import optimized
 
     for case in map(load_case, case_names()):
         nnet = network(case)
-        computation = compile_optimized(nnet, computation_request(case))
+        computation = optimized(nnet, computation_request(case))
         outputs = dict(case.node_arrays("output"))
         yield case.name, to_onnx(nnet, computation, opset=opset), case.node_arrays("input"), outputs
     for path, options in (

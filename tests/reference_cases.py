@@ -178,13 +178,16 @@ def parametrize_cases(
 
 
 def assert_close(
-    actual: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray], tolerance: float
+    actual: Mapping[str, np.ndarray],
+    expected: Mapping[str, np.ndarray],
+    tolerance: float,
+    dtype: type = np.float32,
 ) -> None:
-    """Check float32 arrays by name: differences are relative to the largest value of an array."""
+    """Check arrays of a type by name: differences are relative to the largest value of an array."""
     assert set(expected) == set(actual)
     for name, array in expected.items():
         assert array.shape == actual[name].shape
-        assert actual[name].dtype == np.float32
+        assert actual[name].dtype == dtype
         scale = max(np.abs(array).max(), 1e-3)
         np.testing.assert_allclose(actual[name] / scale, array / scale, rtol=0, atol=tolerance)
 

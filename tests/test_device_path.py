@@ -16,10 +16,8 @@ import numpy as np
 import nvrtc
 import pytest
 from emulated_device import DryRun, HostPlatform, compiler
-from nnet3_compiler import compile_computation
 from nnet3_computation import NnetComputation
 from nnet3_descriptors import Nnet, vectorize
-from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cuda import fusion
 from reference_cases import (
@@ -30,6 +28,7 @@ from reference_cases import (
     network,
     parametrize_cases,
 )
+from reference_programs import check_training_steps, has_derivatives, optimized
 
 TOLERANCE = 1e-4
 
@@ -40,7 +39,7 @@ needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C++ 
 def program(case: ReferenceCase) -> tuple[Nnet, NnetComputation]:
     """The network of a case and its optimized computation."""
     nnet = network(case)
-    return nnet, optimize(nnet, compile_computation(nnet, computation_request(case)))
+    return nnet, optimized(nnet, computation_request(case))
 
 
 def results(case: ReferenceCase, device: str | HostPlatform) -> dict[str, np.ndarray]:
@@ -49,7 +48,7 @@ def results(case: ReferenceCase, device: str | HostPlatform) -> dict[str, np.nda
     computer = NnetComputer(nnet, computation, device)
     outputs = computer.forward(case.node_arrays("input"))
     found = {f"output/{name}": array for name, array in outputs.items()}
-    if any(io.has_deriv for io in case.request.outputs):
+    if has_derivatives(case):
         derivatives = computer.backward(case.node_arrays("output_deriv"))
         found |= {f"input_deriv/{name}": array for name, array in derivatives.items()}
     if case.request.need_model_derivative:
@@ -74,20 +73,7 @@ def test_values(case: ReferenceCase) -> None:
 @parametrize_cases(only=lambda case: "params_after4" in case.arrays)
 def test_training_steps(case: ReferenceCase) -> None:
     """Four steps along the natural gradient, which never leaves the device, end at Kaldi's."""
-    nnet, computation = program(case)
-    trained = DeviceNnet(nnet, device=HostPlatform(), trainable=True, natural_gradient=True)
-    computer = NnetComputer(trained, computation)
-    before = trained.parameters.copy()
-    for step in range(4):
-        factors = np.float32(1 + 0.1 * step), np.float32(1 - 0.05 * step)
-        inputs, derivatives = case.node_arrays("input"), case.node_arrays("output_deriv")
-        computer.forward({name: array * factors[0] for name, array in inputs.items()})
-        computer.backward({name: array * factors[1] for name, array in derivatives.items()})
-        trained.take_step()
-
-    after, expected = trained.parameters, case.arrays["params_after4"]
-    assert_close({"parameters": after}, {"parameters": expected}, 1e-3)
-    assert_close({"changes": after - before}, {"changes": expected - before}, 1e-3)
+    check_training_steps(case, device=HostPlatform())
 
 
 STRICT_CASES = ("network/lstmp", "component/tdnn", "component/restricted-attention")
@@ -111,7 +97,7 @@ def test_kernels_do_not_race(case: ReferenceCase) -> None:
     for is_fixed in (False, True, False):
         network.freeze_natural_gradient(is_fixed)
         computer.forward(case.node_arrays("input"))
-        if any(io.has_deriv for io in case.request.outputs):
+        if has_derivatives(case):
             computer.backward(case.node_arrays("output_deriv"))
         if trains:
             network.take_step()

@@ -3,17 +3,10 @@
 from collections.abc import Iterator
 
 import attrs
-from nnet3_compiler import compile_computation
-from nnet3_computation import ComputationRequest, NnetComputation
 from nnet3_descriptors import NetworkError, Nnet, read_nnet
 from nnet3_descriptors.structure import NetworkFingerprint
-from nnet3_optimizer import optimize
 from reference_cases import ReferenceCase, computation_request, parametrize_cases
-
-
-def program(nnet: Nnet, request: ComputationRequest) -> NnetComputation:
-    """The optimized computation, which users run."""
-    return optimize(nnet, compile_computation(nnet, request))
+from reference_programs import optimized
 
 
 def with_other_settings(nnet: Nnet) -> Iterator[tuple[str, Nnet]]:
@@ -46,8 +39,8 @@ def with_other_settings(nnet: Nnet) -> Iterator[tuple[str, Nnet]]:
 def test_equal_fingerprints_mean_equal_programs(case: ReferenceCase) -> None:
     """A setting that leaves the fingerprint alone leaves the program alone."""
     nnet, request = read_nnet(case.network_path), computation_request(case)
-    expected, fingerprint = program(nnet, request), NetworkFingerprint.of(nnet)
+    expected, fingerprint = optimized(nnet, request), NetworkFingerprint.of(nnet)
 
     for setting, other in with_other_settings(nnet):
         if NetworkFingerprint.of(other) == fingerprint:
-            assert program(other, request) == expected, setting
+            assert optimized(other, request) == expected, setting

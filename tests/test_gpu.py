@@ -26,11 +26,10 @@ from example_generator import Example, example_of_seed, random_arrays
 from judged_cases import case_of_seed
 from judging import judge
 from nnet3 import Model
-from nnet3_compiler import compile_computation, compile_looped
+from nnet3_compiler import compile_looped
 from nnet3_computation import ComputationRequest, IoSpecification, NnetComputation
 from nnet3_descriptors import Nnet, read_nnet, set_test_mode, vectorize
 from nnet3_descriptors.files import read_matrix
-from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import DeviceError, DeviceMemoryError, DeviceNnet, NnetComputer, RunError
 from nnet3_runtime_cuda.kernels import convolution
 from nnet3_training import (
@@ -52,6 +51,12 @@ from reference_cases import (
     load_case,
     network,
     parametrize_cases,
+)
+from reference_programs import (
+    check_derivatives,
+    has_derivatives,
+    optimized,
+    parameters_after_steps,
 )
 
 # Whatever versions of CuPy, PyTorch and NumPy a machine with a device has: they may warn.
@@ -139,16 +144,11 @@ def torch(cupy: Any) -> Any:
     return module
 
 
-def compiled(nnet: Nnet, request: ComputationRequest) -> NnetComputation:
-    """The optimized program, which users run."""
-    return optimize(nnet, compile_computation(nnet, request))
-
-
 def affine_case() -> tuple[Nnet, NnetComputation, dict[str, np.ndarray]]:
     """A small network, its computation and inputs."""
     case = load_case("component/affine")
     nnet = network(case)
-    return nnet, compiled(nnet, computation_request(case)), case.node_arrays("input")
+    return nnet, optimized(nnet, computation_request(case)), case.node_arrays("input")
 
 
 # ---- results ----
@@ -158,25 +158,20 @@ def affine_case() -> tuple[Nnet, NnetComputation, dict[str, np.ndarray]]:
 def test_outputs(case: ReferenceCase, device: Any) -> None:
     """Outputs are Kaldi's, in the first run and when they are replayed."""
     nnet = network(case)
-    computer = NnetComputer(nnet, compiled(nnet, computation_request(case)), device=device)
+    computer = NnetComputer(nnet, optimized(nnet, computation_request(case)), device=device)
     for _ in range(1 if case.request.store_component_stats else RUNS):
         outputs = computer.forward(case.node_arrays("input"))
         assert_close(outputs, case.node_arrays("output"), TOLERANCE)
 
 
-@parametrize_cases(only=lambda case: any(io.has_deriv for io in case.request.outputs))
+@parametrize_cases(only=has_derivatives)
 def test_derivatives(case: ReferenceCase, device: Any) -> None:
     """Derivatives of inputs and parameters are Kaldi's."""
     nnet = network(case)
-    computer = NnetComputer(nnet, compiled(nnet, computation_request(case)), device=device)
+    computer = NnetComputer(nnet, optimized(nnet, computation_request(case)), device=device)
     computer.forward(case.node_arrays("input"))
 
-    derivatives = computer.backward(case.node_arrays("output_deriv"))
-
-    assert_close(derivatives, case.node_arrays("input_deriv"), TOLERANCE)
-    if "gradient" in case.arrays:
-        gradient = {"gradient": vectorize(computer.gradient)}
-        assert_close(gradient, {"gradient": case.arrays["gradient"]}, TOLERANCE)
+    check_derivatives(computer, case, TOLERANCE)
 
 
 @parametrize_cases(only=lambda case: "cnn" in case.name or "convolution" in case.name)
@@ -187,35 +182,23 @@ def test_large_convolutions(
     monkeypatch.setattr(convolution, "FEWEST_FILTERS", 1)
     monkeypatch.setattr(convolution, "PATCH_BYTES", 0)
     test_outputs(case, device)
-    if any(io.has_deriv for io in case.request.outputs):
+    if has_derivatives(case):
         test_derivatives(case, device)
 
 
 @parametrize_cases(only=lambda case: "params_after4" in case.arrays)
 def test_training_steps(case: ReferenceCase, device: Any) -> None:
     """Four steps along the natural gradient end at Kaldi's parameters, within 1e-3."""
-    nnet = network(case)
-    trained = DeviceNnet(nnet, device=device, trainable=True, natural_gradient=True)
-    computer = NnetComputer(trained, compiled(nnet, computation_request(case)))
-    for step in range(4):
-        computer.forward(scaled(case.node_arrays("input"), 1 + 0.1 * step))
-        computer.backward(scaled(case.node_arrays("output_deriv"), 1 - 0.05 * step))
-        trained.take_step()
+    after = {"parameters": parameters_after_steps(case, device=device)}
 
-    after = {"parameters": vectorize(trained.current())}
     assert_close(after, {"parameters": case.arrays["params_after4"]}, 1e-3)
-
-
-def scaled(arrays: Arrays, factor: float) -> dict[str, np.ndarray]:
-    """All arrays times a factor."""
-    return {name: array * np.float32(factor) for name, array in arrays.items()}
 
 
 @pytest.mark.parametrize("seed", range(NUM_RANDOM_NETWORKS), ids=lambda seed: f"seed{seed}")
 def test_random_networks(seed: int, device: Any) -> None:
     """Outputs, derivatives and gradients are equal to those on the processor."""
     example = example_of_seed(seed)
-    computation = compiled(example.nnet, example.request)
+    computation = optimized(example.nnet, example.request)
     found, expected = (results(example, computation, seed, each) for each in (device, "cpu"))
     assert_close(found, expected, TOLERANCE)
 
@@ -271,7 +254,7 @@ def test_runs_repeat_bit_by_bit(device: Any) -> None:
     """Calls made one by one, captured and replayed give the same bits."""
     case = load_case("network/tdnnf-inference")
     nnet = network(case)
-    computer = NnetComputer(nnet, compiled(nnet, computation_request(case)), device=device)
+    computer = NnetComputer(nnet, optimized(nnet, computation_request(case)), device=device)
     first, *others = (computer.forward(case.node_arrays("input")) for _ in range(RUNS + 1))
     for outputs in others:
         for name, array in outputs.items():
@@ -346,7 +329,7 @@ def test_step_waits_for_nothing(cupy: Any, device: Any) -> None:
     nnet = read_nnet(case.network_path)
     request = training_request(computation_request(case))
     trained = DeviceNnet(nnet, device=device, trainable=True)
-    computer = NnetComputer(trained, compiled(nnet, request))
+    computer = NnetComputer(trained, optimized(nnet, request))
     inputs = {k: cupy.asarray(v) for k, v in random_arrays(nnet, request.inputs).items()}
     derivatives = {k: cupy.asarray(v) for k, v in random_arrays(nnet, request.outputs).items()}
 
@@ -414,7 +397,7 @@ def test_memory_limit(pool: Any, device: Any) -> None:
         inputs=(IoSpecification.from_range("input", -40, 400, 64),),
         outputs=(IoSpecification.from_range("output", 0, 300, 64),),
     )
-    computation = compiled(nnet, request)
+    computation = optimized(nnet, request)
     trial = NnetComputer(nnet, computation, device=device)
     needed = trial.memory_bytes
     del trial
@@ -434,7 +417,7 @@ def test_precision(cupy: Any, device: Any, precision: str, tolerance: float) -> 
     """Lower precisions are near Kaldi's values, and not the same as those of float32."""
     case = load_case("network/tdnnf-inference")
     nnet = network(case)
-    computation = compiled(nnet, computation_request(case))
+    computation = optimized(nnet, computation_request(case))
     rough = NnetComputer(DeviceNnet(nnet, device=device, precision=precision), computation)
     outputs = rough.forward(case.node_arrays("input"))
     assert_close(outputs, case.node_arrays("output"), tolerance)

@@ -22,27 +22,23 @@ def test_number_of_cases() -> None:
 
 
 @parametrize_cases()
-def test_arrays_fit_the_request(case: ReferenceCase) -> None:
-    """Each input and output of the request has an array with one row for each of its indexes."""
-    given, expected = case.node_arrays("input"), case.node_arrays("output")
+def test_graphs_and_steps(case: ReferenceCase) -> None:
+    """Nodes have as many cindexes as Kaldi's, before and after steps; the steps are Kaldi's.
 
-    assert {io.name for io in case.request.inputs} == set(given)
-    assert {io.name for io in case.request.outputs} == set(expected)
-    for io in (*case.request.inputs, *case.request.outputs):
-        array = given.get(io.name, expected.get(io.name))
-        assert array is not None
-        assert array.dtype == np.float32
-        assert len(array) == len(io.indexes)
+    Steps add cindexes for whole dim-range nodes and padding.
+    """
+    nnet, request, kaldi = read_nnet(case.network_path), computation_request(case), case.structure
 
+    graph = build_computation_graph(nnet, request)
+    steps = Compiler(nnet, request).make_steps()
 
-@parametrize_cases()
-def test_counts_of_cindexes(case: ReferenceCase) -> None:
-    """After pruning, each node has as many cindexes as in Kaldi's graph."""
-    nnet = read_nnet(case.network_path)
-
-    graph = build_computation_graph(nnet, computation_request(case))
-
-    assert case.structure["cindexes"] == graph.counts_by_node()
+    assert kaldi["cindexes"] == graph.counts_by_node()
+    node_of_row = steps.node[steps.step_of_row]
+    cindexes = np.unique(np.column_stack([node_of_row, steps.indexes]), axis=0)
+    counts = Counter(nnet.node_names[node] for node in cindexes[:, 0].tolist())
+    assert kaldi["cindexes_after_steps"] == dict(counts)
+    computation = compile_computation(nnet, request)
+    assert [tuple(step) for step in kaldi["steps"]] == computation.steps_by_node(nnet)
 
 
 @parametrize_cases(only=lambda case: bool(case.structure["is_simple"]) and case.info is not None)
@@ -56,46 +52,13 @@ def test_context(case: ReferenceCase) -> None:
 
 
 @parametrize_cases()
-def test_steps(case: ReferenceCase) -> None:
-    """The steps come in Kaldi's order and have as many rows."""
-    nnet = read_nnet(case.network_path)
-
-    computation = compile_computation(nnet, computation_request(case))
-
-    assert [tuple(step) for step in case.structure["steps"]] == computation.steps_by_node(nnet)
-
-
-@parametrize_cases()
-def test_text_of_the_computation(case: ReferenceCase) -> None:
-    """The text form of a computation is parsed to an equal computation."""
-    nnet = read_nnet(case.network_path)
-    computation = compile_computation(nnet, computation_request(case))
-
-    text = format_computation(computation, nnet)
-
-    assert computation == parse_computation(text, nnet)
-
-
-@parametrize_cases()
-def test_counts_of_cindexes_after_steps(case: ReferenceCase) -> None:
-    """Steps add as many cindexes as Kaldi's, for whole dim-range nodes and padding."""
-    nnet = read_nnet(case.network_path)
-
-    steps = Compiler(nnet, computation_request(case)).make_steps()
-
-    node_of_row = steps.node[steps.step_of_row]
-    cindexes = np.unique(np.column_stack([node_of_row, steps.indexes]), axis=0)
-    counts = Counter(nnet.node_names[node] for node in cindexes[:, 0].tolist())
-    assert case.structure["cindexes_after_steps"] == dict(counts)
-
-
-@parametrize_cases()
-def test_serialized_request_and_computation(case: ReferenceCase) -> None:
-    """Request and computation are restored from their bytes as equal values."""
-    request = computation_request(case)
-    computation = compile_computation(read_nnet(case.network_path), request)
+def test_text_and_bytes(case: ReferenceCase) -> None:
+    """A request and a computation are restored from bytes and text as equal values."""
+    nnet, request = read_nnet(case.network_path), computation_request(case)
+    computation = compile_computation(nnet, request)
 
     assert request == ComputationRequest.from_bytes(request.to_bytes())
+    assert computation == parse_computation(format_computation(computation, nnet), nnet)
     restored = NnetComputation.from_bytes(computation.to_bytes())
     assert computation == restored
     assert computation.to_bytes() == restored.to_bytes()

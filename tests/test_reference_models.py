@@ -19,8 +19,6 @@ from reference_cases import (
     DIGITS_REFERENCE,
     TOOLS_REFERENCE,
     ReferenceCase,
-    case_names,
-    load_case,
     parametrize_cases,
 )
 
@@ -29,7 +27,6 @@ DIGITS = [
     DIGITS_REFERENCE / "initial.raw",
     DIGITS_REFERENCE / "trained.m0.9.raw",
 ]
-WITH_PARAMETERS = [name for name in case_names() if "params_before" in load_case(name).arrays]
 
 
 def written(nnet: Nnet) -> bytes:
@@ -72,11 +69,9 @@ def test_info_is_what_nnet3_info_prints(case: ReferenceCase) -> None:
     assert case.info.splitlines() == nnet.info(context_of(nnet)).splitlines()
 
 
-@pytest.mark.parametrize("name", WITH_PARAMETERS)
-def test_parameters_as_a_vector(name: str) -> None:
+@parametrize_cases(only=lambda case: "params_before" in case.arrays)
+def test_parameters_as_a_vector(case: ReferenceCase) -> None:
     """The updatable parameters as one vector are Kaldi's, in Kaldi's order."""
-    case = load_case(name)
-
     np.testing.assert_array_equal(
         vectorize(read_nnet(case.binary_path)), case.arrays["params_before"]
     )

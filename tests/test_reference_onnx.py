@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import onnxruntime
-import pytest
-from nnet3_compiler import compile_computation
-from nnet3_computation import ComputationRequest, NnetComputation
-from nnet3_descriptors import Nnet
-from nnet3_optimizer import optimize
 from nnet3_runtime_onnx import OnnxComputer, to_onnx
 from reference_cases import (
     ReferenceCase,
@@ -19,18 +12,12 @@ from reference_cases import (
     network,
     parametrize_cases,
 )
-
-Compile = Callable[[Nnet, ComputationRequest], NnetComputation]
+from reference_programs import Compile, optimized, parametrize_programs
 
 TOLERANCE = 1e-4
 
 
-def compile_optimized(nnet: Nnet, request: ComputationRequest) -> NnetComputation:
-    """The optimized program, with the default passes."""
-    return optimize(nnet, compile_computation(nnet, request))
-
-
-@pytest.mark.parametrize("compile_program", [compile_computation, compile_optimized])
+@parametrize_programs
 @parametrize_cases()
 def test_outputs(case: ReferenceCase, compile_program: Compile) -> None:
     """Outputs agree within 1e-4."""
@@ -46,7 +33,7 @@ def test_outputs(case: ReferenceCase, compile_program: Compile) -> None:
 def test_any_number_of_sequences(case: ReferenceCase) -> None:
     """With a leading axis of any size, each of its elements is computed as if alone."""
     nnet = network(case)
-    computation = compile_optimized(nnet, computation_request(case))
+    computation = optimized(nnet, computation_request(case))
     model = to_onnx(nnet, computation, sequences="sequences")
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), providers=["CPUExecutionProvider"]

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import pytest
-from nnet3_compiler import compile_computation
-from nnet3_computation import ComputationRequest, NnetComputation
-from nnet3_descriptors import Nnet, read_nnet, vectorize
-from nnet3_optimizer import optimize
+from nnet3_descriptors import Nnet, read_nnet
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_reference import Draws, ReferenceComputer
 from nnet3_training import TrainingExample
 from reference_cases import (
     DIGITS_REFERENCE,
     ReferenceCase,
-    assert_close,
     computation_request,
     network,
     parametrize_cases,
+)
+from reference_programs import (
+    Compile,
+    check_values,
+    has_derivatives,
+    optimized,
+    parametrize_programs,
+    scaled,
 )
 from test_reference_training import (
     assert_same_averages,
@@ -31,28 +33,6 @@ from test_reference_training import (
     train,
 )
 
-Compile = Callable[[Nnet, ComputationRequest], NnetComputation]
-Arrays = Mapping[str, np.ndarray]
-
-
-def compile_optimized(nnet: Nnet, request: ComputationRequest) -> NnetComputation:
-    """The optimized program, with the default passes."""
-    return optimize(nnet, compile_computation(nnet, request))
-
-
-parametrize_programs = pytest.mark.parametrize(
-    "compile_program",
-    [
-        pytest.param(compile_computation, id="compiled"),
-        pytest.param(compile_optimized, id="optimized"),
-    ],
-)
-
-
-def single(arrays: Arrays) -> dict[str, np.ndarray]:
-    """Arrays in single precision."""
-    return {name: array.astype(np.float32) for name, array in arrays.items()}
-
 
 @parametrize_programs
 @parametrize_cases()
@@ -61,15 +41,7 @@ def test_values(case: ReferenceCase, compile_program: Compile) -> None:
     nnet = network(case)
     computer = ReferenceComputer(nnet, compile_program(nnet, computation_request(case)))
 
-    outputs = computer.forward(case.node_arrays("input"))
-    assert_close(single(outputs), case.node_arrays("output"), 1e-5)
-
-    if any(io.has_deriv for io in case.request.outputs):
-        derivatives = computer.backward(case.node_arrays("output_deriv"))
-        assert_close(single(derivatives), case.node_arrays("input_deriv"), 1e-4)
-    if "gradient" in case.arrays:
-        gradient = {"gradient": vectorize(computer.gradient)}
-        assert_close(gradient, {"gradient": case.arrays["gradient"]}, 1e-4)
+    check_values(computer, case, np.float64)
 
 
 def statistics(nnet: Nnet) -> dict[str, Any]:
@@ -94,7 +66,7 @@ def test_statistics(case: ReferenceCase, compile_program: Compile) -> None:
     for computer in computers:
         for factor in (1.0, 0.7, -0.4):
             computer.forward(scaled(case.node_arrays("input"), factor))
-            if any(io.has_deriv for io in case.request.outputs):
+            if has_derivatives(case):
                 computer.backward(scaled(case.node_arrays("output_deriv"), factor))
 
     found, wanted = (statistics(computer.nnet) for computer in computers)
@@ -102,11 +74,6 @@ def test_statistics(case: ReferenceCase, compile_program: Compile) -> None:
     for name, value in wanted.items():
         scale = max(np.abs(value).max(initial=0.0), 1e-3)
         np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-5 * scale, err_msg=name)
-
-
-def scaled(arrays: Arrays, factor: float) -> dict[str, np.ndarray]:
-    """All arrays times a factor."""
-    return {name: array * np.float32(factor) for name, array in arrays.items()}
 
 
 class ScriptedDraws(Draws):
@@ -141,7 +108,7 @@ class Follower:
             for name, component in components(self.nnet)
         }
         nnet = self.nnet.with_components(parameters)
-        computation = compile_optimized(nnet, example.request())
+        computation = optimized(nnet, example.request())
         computer = ReferenceComputer(nnet, computation, draws=self.draws)
         outputs = computer.forward({io.name: io.values for io in example.inputs})
         [supervision] = [io.supervision for io in example.outputs]
