@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from brief_computations import NNET, before_and_after, brief, computation, dedented, draft
+from brief_computations import NNET, before_and_after, brief, computation, draft
 from nnet3_optimizer import EquivalenceError, check_computation, verify_equivalent
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.passes.consolidate_io import consolidate_io
@@ -84,15 +84,19 @@ def test_nothing_left_to_do(documented: Callable[..., Draft]) -> None:
     assert brief(PASSES[documented](once)) == brief(once)
 
 
-def unchanged(run: Run, text: str) -> bool:
-    """Whether a pass leaves a draft unchanged."""
-    given = draft(text)
-    return brief(run(given)) == brief(given)
+def between(commands: str) -> str:
+    """A computation of one input, m1, and one output, m2, with these commands between."""
+    return f"""
+        m1 = accept input
+        {commands}
+        provide output = m2
+        segment end
+        free m1
+        """
 
 
-def test_what_is_provided_before_it_changes_stays_where_it_is() -> None:
-    """ProvideOutput does not move past a command that changes the matrix."""
-    assert unchanged(
+WHAT_STAYS = {
+    "what is provided before it changes": (
         consolidate_io,
         """
         m1 = accept input
@@ -103,127 +107,235 @@ def test_what_is_provided_before_it_changes_stays_where_it_is() -> None:
         segment end
         free m1
         """,
-    )
-
-
-def test_zeroing_stays_where_zeros_are_added_to() -> None:
-    """A matrix whose first use is an addition keeps its zeros."""
-    assert unchanged(
+    ),
+    "zeros that are added to first": (
         initialize_undefined,
-        """
-        m1 = accept input
-        m2 = zeros
-        m2(0:1, :) = m1(0:1, :)
-        m2 += m1
-        provide output = m2
-        segment end
-        free m1
-        """,
-    )
-
-
-def test_zeroing_stays_where_the_user_sees_zeros() -> None:
-    """An unwritten part of an output stays zero."""
-    assert unchanged(
+        between("m2 = zeros\nm2(0:1, :) = m1(0:1, :)\nm2 += m1"),
+    ),
+    "zeros that the user sees": (
         initialize_undefined,
-        """
-        m1 = accept input
-        m2 = zeros
-        m2(0:1, :) = m1(0:1, :)
-        provide output = m2
-        segment end
-        free m1
-        """,
-    )
-
-
-def test_addition_stays_where_something_was_written() -> None:
-    """An addition becomes a copy if nothing was written there before."""
-    text = """
-        m1 = accept input
-        m2 = zeros
-        m2(0:1, :) += m1(0:1, :)
-        m2(2:3, :) += m1(2:3, :)
-        m2(0:1, :) += m1(2:3, :)
-        provide output = m2
-        segment end
-        free m1
-        """
-
-    result = brief(convert_addition(draft(text)))
-
-    assert "m2(0:1, :) = m1(0:1, :)" in result
-    assert "m2(2:3, :) = m1(2:3, :)" in result
-    assert "m2(0:1, :) += m1(2:3, :)" in result
-
-
-def test_addition_to_undefined_memory_stays() -> None:
-    """An addition becomes a copy only on initial zeros: SetConst counts as writing."""
-    assert unchanged(
+        between("m2 = zeros\nm2(0:1, :) = m1(0:1, :)"),
+    ),
+    "an addition to undefined memory that a constant was written to": (
         convert_addition,
+        between("m2 = undefined\nm2 = constant 1.0\nm2 += m1"),
+    ),
+    **{
+        f"a list {kind}": (
+            split_row_ops,
+            between(f"m1 = 9 x 4\nj0 = {pairs}\nm3 = accept ivector\nm2 = undefined\nm2 = rows(j0)")
+            + "free m3",
+        )
+        for kind, pairs in (
+            ("with a gap", "m1[0], -, m3[0, 1]"),
+            ("of more than two stretches", "m1[0], m3[0], m1[1], m3[1]"),
+            ("for few of many rows", "m1[0, 8], m3[0, 1]"),
+        )
+    },
+    "the output of a rectifier that another backward pass needs": (
+        compress,
         """
         m1 = accept input
+        m1 = relu.propagate(m1)
         m2 = undefined
-        m2 = constant 1.0
-        m2 += m1
+        m2 = affine.propagate(m1)
         provide output = m2
         segment end
+        m3 = accept output
+        m4 = zeros
+        m4 = affine.backprop(m3, input m1)
+        m4 = relu.backprop(m4, output m1)
+        provide input = m4
         free m1
+        free m3
         """,
-    )
-
-
-@pytest.mark.parametrize(
-    ("command", "expected"),
-    [
-        ("rows(j0) += m1", ["m2(1:3, :) += m1(0:1, :)[i0]", "m3 += m1(2:3, :)"]),
-        ("rows(j1) = m1", ["m2(1:2, :) = m1(0:1, :)[i0]", "m3 = m1(2:3, :)"]),
-    ],
-)
-def test_splitting_commands_that_write_to_rows_of_others(command: str, expected: list[str]) -> None:
-    """Commands that write to listed rows become one command for each matrix, with inverse lists."""
-    text = f"""
-        m3 = 2 x 4
-        j0 = m2[3, 1], m3[0, 1]
-        j1 = m2[2, 1], m3[0, 1]
+    ),
+    "a copy whose target changes while the source is still read": (
+        extend_matrices,
+        """
+        m1 = 10 x 4
+        m2 = 10 x 4
+        m3 = 9 x 4
+        m4 = 9 x 4
         m1 = accept input
         m2 = zeros
         m3 = zeros
-        {command}
-        provide output = m2
-        provide output2 = m3
-        segment end
-        free m1
-        """
-
-    after = split_row_ops(draft(text))
-
-    assert all(line in brief(after).splitlines() for line in expected)
-    verify_equivalent(NNET, computation(text), after.computation())
-
-
-@pytest.mark.parametrize(
-    "pairs",
-    ["m1[0], -, m2[0, 1]", "m1[0], m2[0], m1[1], m2[1]", "m1[0, 3], m2[0, 1]"],
-    ids=["gap", "alternating", "sparse"],
-)
-def test_lists_that_are_not_split(pairs: str) -> None:
-    """Lists with gaps, with more than two stretches, or for few of many rows stay."""
-    assert unchanged(
-        split_row_ops,
-        f"""
-        m1 = 9 x 4
-        j0 = {pairs.replace("3", "8")}
-        m1 = accept input
-        m2 = accept ivector
-        m3 = undefined
-        m3 = rows(j0)
-        provide output = m3
+        m4 = zeros
+        m2 = affine.propagate(m1)
+        m3 = m2(0:8, :)
+        m3 += m2(1:9, :)
+        m4 = affine.propagate(m3)
+        provide output = m4
         segment end
         free m1
         free m2
+        free m3
         """,
-    )
+    ),
+    "the output of a convolution, whose rows have no gaps": (
+        merge_variables,
+        between(
+            "m4 = 4 x 8\nm3 = zeros\nm4 = zeros\nm2 = zeros\nm3 = conv.propagate(m1)\n"
+            "m4(:, 0:3) = m3\nm2 = wide.propagate(m4)"
+        )
+        + "free m3\nfree m4",
+    ),
+}
+
+
+@pytest.mark.parametrize(("run", "text"), WHAT_STAYS.values(), ids=WHAT_STAYS)
+def test_what_stays(run: Run, text: str) -> None:
+    """A pass leaves what would have other results, or gain nothing, as it is."""
+    given = draft(text)
+
+    assert brief(run(given)) == brief(given)
+
+
+DEAD = "m3 = zeros\nm4 = zeros\nm3 = affine.propagate(m1)\nm4 = affine2.propagate(m3)\nm4 += m3\n"
+SPLITTING = """
+    m3 = 2 x 4
+    j0 = m2[3, 1], m3[0, 1]
+    j1 = m2[2, 1], m3[0, 1]
+    m1 = accept input
+    m2 = zeros
+    m3 = zeros
+    {}
+    provide output = m2
+    provide output2 = m3
+    segment end
+    free m1
+    """
+BACKWARD = """
+    m1 = accept input
+    m2 = zeros
+    m2 = {0}.propagate(m1{1})
+    provide output = m2
+    segment end
+    m3 = accept output
+    m4 = zeros
+    m4 = {0}.backprop(m3, {2})
+    free m1
+    free m3
+    free m4
+    """
+
+EFFECTS: dict[str, tuple[Run, str, list[str], list[str]]] = {
+    "an addition becomes a copy only where nothing was written before": (
+        convert_addition,
+        between(
+            "m2 = zeros\nm2(0:1, :) += m1(0:1, :)\nm2(2:3, :) += m1(2:3, :)\n"
+            "m2(0:1, :) += m1(2:3, :)"
+        ),
+        ["m2(0:1, :) = m1(0:1, :)", "m2(2:3, :) = m1(2:3, :)", "m2(0:1, :) += m1(2:3, :)"],
+        [],
+    ),
+    "adding to rows of several matrices becomes one command for each, with inverse lists": (
+        split_row_ops,
+        SPLITTING.format("rows(j0) += m1"),
+        ["m2(1:3, :) += m1(0:1, :)[i0]", "m3 += m1(2:3, :)"],
+        [],
+    ),
+    "copying to rows of several matrices does, too": (
+        split_row_ops,
+        SPLITTING.format("rows(j1) = m1"),
+        ["m2(1:2, :) = m1(0:1, :)[i0]", "m3 = m1(2:3, :)"],
+        [],
+    ),
+    "a scaled copy scales in place": (
+        merge_and_renumber,
+        between("m2 = zeros\nm3 = zeros\nm3 = affine.propagate(m1)\nm2 = 0.5 * m3") + "free m3",
+        ["m2 = 0.5 * m2"],
+        [],
+    ),
+    "an input that is only copied to an output becomes the output": (
+        merge_and_renumber,
+        between("m2 = zeros\nm2 = m1"),
+        ["m1 = 4 x 4", "m1 = accept input", "provide output = m1", "segment end"],
+        ["zeros", "free"],
+    ),
+    "matrices that are copied side by side are computed there": (
+        merge_and_renumber,
+        """
+        m4 = 4 x 8
+        m1 = accept input
+        m2 = zeros
+        m3 = zeros
+        m4 = zeros
+        m5 = zeros
+        m2 = affine.propagate(m1)
+        m3 = affine2.propagate(m1)
+        m4(:, 0:3) = m2
+        m4(:, 4:7) = m3
+        m5 = wide.propagate(m4)
+        provide output = m5
+        segment end
+        free m1
+        free m2
+        free m3
+        free m4
+        """,
+        ["m2(:, 0:3) = affine.propagate(m1)", "m2(:, 4:7) = affine2.propagate(m1)"],
+        [],
+    ),
+    "both copies of a matrix go, whichever comes first": (
+        merge_variables,
+        """
+        m1 = 4 x 4
+        m2 = 4 x 4
+        m3 = 8 x 4
+        m4 = 4 x 4
+        m5 = 4 x 4
+        m1 = accept input
+        m2 = zeros
+        m3 = zeros
+        m4 = zeros
+        m5 = zeros
+        m2 = affine.propagate(m1)
+        m3(0:3, :) = m2
+        m4 = m2
+        m5 = affine2.propagate(m4)
+        m3(0:3, :) += m5
+        m1 = affine2.propagate(m3(0:3, :))
+        provide output = m1
+        segment end
+        free m2
+        free m3
+        free m4
+        free m5
+        """,
+        ["m1 = affine2.propagate(m3(0:3, :))"],
+        [" = m2\n"],
+    ),
+    "a backward pass for the update alone computes no input derivative": (
+        remove_dead_commands,
+        BACKWARD.format("affine", "", "input m1"),
+        ["- = affine.backprop(m3, input m1)"],
+        ["m4 = zeros"],
+    ),
+    "no memo is made for a backward pass that is gone": (
+        remove_dead_commands,
+        BACKWARD.format("norm", ", memo 1", "output m2, memo 1"),
+        ["m2 = norm.propagate(m1)"],
+        ["backprop"],
+    ),
+    "commands whose results only dead commands read are dead": (
+        lambda given: renumber(remove_dead_commands(given)),
+        between(f"m2 = zeros\n{DEAD}m2 = affine.propagate(m1)") + "free m3\nfree m4",
+        ["m1 = accept input", "m2 = zeros", "m2 = affine.propagate(m1)", "provide output = m2"],
+        ["m3 =", "m4 =", "affine2"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("run", "text", "present", "absent"), EFFECTS.values(), ids=EFFECTS)
+def test_effects(run: Run, text: str, present: list[str], absent: list[str]) -> None:
+    """A pass makes these commands and takes others away; results stay the same."""
+    after = run(draft(text))
+
+    lines = brief(after).splitlines()
+    assert [line for line in present if line not in lines] == []
+    assert [part for part in absent if part in brief(after)] == []
+    verify_equivalent(NNET, computation(text), after.computation())
 
 
 MERGING = """
@@ -260,99 +372,6 @@ def test_matrices_that_are_not_merged(lines: tuple[str, str, str]) -> None:
     assert len(after.matrices) == len(computation(text).matrices)
 
 
-def test_scaled_copy_scales_in_place() -> None:
-    """A scaled copy stays, with the same matrix as both operands."""
-    text = """
-        m1 = accept input
-        m2 = zeros
-        m3 = zeros
-        m2 = affine.propagate(m1)
-        m3 = 0.5 * m2
-        provide output = m3
-        segment end
-        free m1
-        free m2
-        """
-
-    after = merge_and_renumber(draft(text))
-
-    assert "m2 = 0.5 * m2" in brief(after)
-    verify_equivalent(NNET, computation(text), after.computation())
-
-
-def test_input_can_become_output() -> None:
-    """An input that is only copied to an output becomes the output."""
-    text = """
-        m1 = accept input
-        m2 = zeros
-        m2 = m1
-        provide output = m2
-        segment end
-        free m1
-        """
-
-    assert brief(merge_and_renumber(draft(text))) == dedented(
-        """
-        m1 = 4 x 4
-        m1 = accept input
-        provide output = m1
-        segment end
-        """
-    )
-
-
-def test_parts_move_into_the_columns_of_another_matrix() -> None:
-    """Two matrices that are copied side by side are computed in place there."""
-    text = """
-        m4 = 4 x 8
-        m1 = accept input
-        m2 = zeros
-        m3 = zeros
-        m4 = zeros
-        m5 = zeros
-        m2 = affine.propagate(m1)
-        m3 = affine2.propagate(m1)
-        m4(:, 0:3) = m2
-        m4(:, 4:7) = m3
-        m5 = wide.propagate(m4)
-        provide output = m5
-        segment end
-        free m1
-        free m2
-        free m3
-        free m4
-        """
-
-    after = merge_and_renumber(draft(text))
-
-    assert "m2(:, 0:3) = affine.propagate(m1)" in brief(after)
-    assert "m2(:, 4:7) = affine2.propagate(m1)" in brief(after)
-    verify_equivalent(NNET, computation(text), after.computation())
-
-
-def test_rows_without_gaps_stay_without_gaps() -> None:
-    """The output of a convolution is not moved to columns of a wider matrix."""
-    text = """
-        m4 = 4 x 8
-        p1 = {"_type": "TimeHeightConvolutionPrecomputedIndexes"}
-        m1 = accept input
-        m2 = zeros
-        m3 = zeros
-        m4 = zeros
-        m3 = conv.propagate(m1)
-        m4(:, 0:3) = m3
-        m2 = wide.propagate(m4)
-        provide output = m2
-        segment end
-        free m1
-        free m3
-        free m4
-        """
-    without = "\n".join(line for line in text.splitlines() if "p1 =" not in line)
-
-    assert "m4(:, 0:3) = m3" in brief(merge_and_renumber(draft(without)))
-
-
 def test_backprop_is_not_in_place_of_a_value_that_it_reads() -> None:
     """A derivative is not merged with a matrix whose value the same command reads."""
     text = """
@@ -369,103 +388,6 @@ def test_backprop_is_not_in_place_of_a_value_that_it_reads() -> None:
     before = draft(text)
 
     assert len(merge_and_renumber(before).matrices) >= 3
-
-
-def test_unneeded_input_derivative() -> None:
-    """A backward pass that is needed for the update only computes no input derivative."""
-    text = """
-        m1 = accept input
-        m2 = zeros
-        m2 = affine.propagate(m1)
-        provide output = m2
-        segment end
-        m3 = accept output
-        m4 = zeros
-        m4 = affine.backprop(m3, input m1)
-        free m1
-        free m3
-        free m4
-        """
-
-    after = brief(remove_dead_commands(draft(text)))
-
-    assert "- = affine.backprop(m3, input m1)" in after
-    assert "m4 = zeros" not in after
-
-
-def test_memo_of_a_removed_backward_pass() -> None:
-    """A Propagate makes no memo if its backward pass is removed."""
-    text = """
-        m1 = accept input
-        m2 = zeros
-        m2 = norm.propagate(m1, memo 1)
-        provide output = m2
-        segment end
-        m3 = accept output
-        m4 = zeros
-        m4 = norm.backprop(m3, output m2, memo 1)
-        free m1
-        free m3
-        free m4
-        """
-
-    after = brief(remove_dead_commands(draft(text)))
-
-    assert "m2 = norm.propagate(m1)" in after
-    assert "backprop" not in after
-
-
-def test_chain_of_dead_commands() -> None:
-    """Commands whose results only dead commands read are dead."""
-    text = """
-        m1 = accept input
-        m2 = zeros
-        m3 = zeros
-        m4 = zeros
-        m2 = affine.propagate(m1)
-        m3 = affine.propagate(m1)
-        m4 = affine2.propagate(m3)
-        m4 += m3
-        provide output = m2
-        segment end
-        free m1
-        free m3
-        free m4
-        """
-
-    assert brief(renumber(remove_dead_commands(draft(text)))) == dedented(
-        """
-        m1 = 4 x 4
-        m2 = 4 x 4
-        m1 = accept input
-        m2 = zeros
-        m2 = affine.propagate(m1)
-        provide output = m2
-        segment end
-        free m1
-        """
-    )
-
-
-def test_output_of_relu_that_is_needed_is_not_compressed_to_signs() -> None:
-    """The output of a rectifier that another backward pass needs is not compressed."""
-    text = """
-        m1 = accept input
-        m1 = relu.propagate(m1)
-        m2 = undefined
-        m2 = affine.propagate(m1)
-        provide output = m2
-        segment end
-        m3 = accept output
-        m4 = zeros
-        m4 = affine.backprop(m3, input m1)
-        m4 = relu.backprop(m4, output m1)
-        provide input = m4
-        free m1
-        free m3
-        """
-
-    assert unchanged(compress, text)
 
 
 def test_lossy_compression_is_not_equivalent() -> None:
@@ -542,31 +464,6 @@ def test_undefined_rows_are_not_copied(memory: str, is_extended: bool) -> None:
     assert ("m2(:, 0:3) = m1\n" in brief(after)) == is_extended
 
 
-def test_copy_that_cannot_be_merged_is_not_extended() -> None:
-    """A copy whose target changes while the source is still read stays."""
-    before = """
-        m1 = 10 x 4
-        m2 = 10 x 4
-        m3 = 9 x 4
-        m4 = 9 x 4
-        m1 = accept input
-        m2 = zeros
-        m3 = zeros
-        m4 = zeros
-        m2 = affine.propagate(m1)
-        m3 = m2(0:8, :)
-        m3 += m2(1:9, :)
-        m4 = affine.propagate(m3)
-        provide output = m4
-        segment end
-        free m1
-        free m2
-        free m3
-        """
-
-    assert unchanged(extend_matrices, before)
-
-
 @pytest.mark.parametrize("late_is_second", [True, False])
 def test_sum_begins_with_what_is_computed_last(late_is_second: bool) -> None:
     """Of two whole matrices, the one whose first use is later is added first."""
@@ -629,36 +526,3 @@ def test_sum_begins_with_a_part_where_all_parts_take_sums() -> None:
     after = brief(order_additions(draft(text)))
 
     assert after.index("m5 += m2(4:7, :)") < after.index("m5 += m4")
-
-
-def test_copy_is_merged_with_what_is_written_after_its_last_use() -> None:
-    """Both copies of a matrix are removed, whichever comes first."""
-    text = """
-        m1 = 4 x 4
-        m2 = 4 x 4
-        m3 = 8 x 4
-        m4 = 4 x 4
-        m5 = 4 x 4
-        m1 = accept input
-        m2 = zeros
-        m3 = zeros
-        m4 = zeros
-        m5 = zeros
-        m2 = affine.propagate(m1)
-        m3(0:3, :) = m2
-        m4 = m2
-        m5 = affine2.propagate(m4)
-        m3(0:3, :) += m5
-        m1 = affine2.propagate(m3(0:3, :))
-        provide output = m1
-        segment end
-        free m2
-        free m3
-        free m4
-        free m5
-        """
-
-    after = brief(merge_variables(draft(text)))
-
-    assert " = m2\n" not in after
-    assert "affine2.propagate(m3(0:3, :))" in after
