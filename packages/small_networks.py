@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from nnet3_computation import Command, NnetComputation, command_table
+from nnet3_computation import (
+    Command,
+    ComputationRequest,
+    IoSpecification,
+    NnetComputation,
+    command_table,
+)
 from nnet3_descriptors import Nnet, parse_config
 
 if TYPE_CHECKING:
@@ -47,6 +53,32 @@ def network(config: str) -> Nnet:
 def identity(dim: int) -> Nnet:
     """A network whose output is its input, with `dim` columns."""
     return network(f"input-node name=input dim={dim}\noutput-node name=output input=input")
+
+
+def request_for(
+    given: range,
+    wanted: range,
+    sequences: int = 1,
+    *,
+    derivs: Collection[str] = (),
+    **fields: bool,
+) -> ComputationRequest:
+    """A request for frames of "output" that are computed from frames of "input".
+
+    Args:
+        given: The times of the input.
+        wanted: The times of the output.
+        sequences: The number of sequences, one after the other.
+        derivs: The nodes whose derivatives are given or wanted.
+        **fields: Further fields.
+    """
+    ios = (
+        IoSpecification.from_range(
+            name, times.start, times.stop, sequences, t_step=times.step, has_deriv=name in derivs
+        )
+        for name, times in (("input", given), ("output", wanted))
+    )
+    return ComputationRequest(inputs=[next(ios)], outputs=[*ios], **fields)
 
 
 def computation(

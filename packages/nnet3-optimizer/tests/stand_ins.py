@@ -7,15 +7,14 @@ properties serve to compare computations, and no kernels are needed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from nnet3_computation import NnetComputation, commands
 from nnet3_computation.commands import Command
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.components import ComponentProperties as Property
 
-Arrays = Mapping[str, np.ndarray]
+Results = dict[tuple, np.ndarray]
+"""The results of a computation that a user can see."""
 
 
 class Machine:
@@ -43,7 +42,7 @@ class Machine:
             self._run(command)
         return self
 
-    def results(self) -> dict[tuple, np.ndarray]:
+    def results(self) -> Results:
         """All results that a user can see."""
         return {
             **{("provided", *key): value for key, value in self.provided.items()},
@@ -259,11 +258,24 @@ class Machine:
         totals[key] = totals.get(key, 0.0) + value
 
 
-def same_results(nnet: Nnet, one: NnetComputation, other: NnetComputation) -> bool:
-    """Whether two computations give the same results on random inputs, to double precision."""
-    first, second = Machine(nnet, one).run().results(), Machine(nnet, other).run().results()
-    return first.keys() == second.keys() and all(
-        value.shape == second[key].shape
-        and bool(np.allclose(value, second[key], rtol=1e-9, atol=1e-9))
-        for key, value in first.items()
+def results(nnet: Nnet, computation: NnetComputation) -> Results | None:
+    """The results of a computation on random inputs; None if it cannot be run."""
+    with np.errstate(all="ignore"):
+        try:
+            return Machine(nnet, computation).run().results()
+        except (IndexError, KeyError, ValueError):
+            return None
+
+
+def agree(one: Results, other: Results) -> bool:
+    """Whether results are the same, to double precision."""
+    return one.keys() == other.keys() and all(
+        value.shape == other[key].shape
+        and bool(np.allclose(value, other[key], rtol=1e-9, atol=1e-9))
+        for key, value in one.items()
     )
+
+
+def same_results(nnet: Nnet, one: NnetComputation, other: NnetComputation) -> bool:
+    """Whether two computations give the same results on random inputs."""
+    return agree(Machine(nnet, one).run().results(), Machine(nnet, other).run().results())

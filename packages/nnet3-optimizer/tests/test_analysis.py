@@ -77,14 +77,9 @@ def test_variable_accesses() -> None:
     assert in_place.tolist() == [5, 6, 7, 8]
     assert kinds.tolist() == [Access.WRITE, Access.READ_WRITE, Access.READ_WRITE, Access.READ]
     assert analysis.first_user.tolist() == [0, 0, 0, 3, 4, 5]
-
-
-def test_writing_a_part_reads_and_writes_the_matrix() -> None:
-    """A write to some rows counts as reading and writing the matrix."""
-    commands, access = analyze(NNET, computation(TEXT)).matrix_accesses[2]
-
+    commands, access = analysis.matrix_accesses[2]
     assert commands.tolist() == [1, 3, 4, 5, 6]
-    assert access.tolist()[1] == Access.READ_WRITE
+    assert access.tolist()[1] == Access.READ_WRITE  # writing to some rows leaves the others
 
 
 def test_lifetimes() -> None:
@@ -166,7 +161,10 @@ def test_overlap(matrices_and_submatrices: tuple[np.ndarray, np.ndarray]) -> Non
 @given(examples())
 @settings(max_examples=20)
 def test_accesses_follow_from_the_operands(example: tuple[Nnet, NnetComputation]) -> None:
-    """Command by command: the operands that access a matrix, then each submatrix of its list."""
+    """Command by command: the operands that access a matrix, then each submatrix of its list.
+
+    Those that feed others are the commands whose results another command reads.
+    """
     nnet, compiled = example
     analysis = analyze(nnet, compiled)
     table = compiled.command_table
@@ -179,20 +177,13 @@ def test_accesses_follow_from_the_operands(example: tuple[Nnet, NnetComputation]
             named = sorted({pair[0] for pair in compiled.indexes_multi[number].tolist()} - {-1})
         expected += [(command, submatrix, by_column[command, column]) for submatrix in named]
 
+    feeds = np.zeros(len(table), np.bool_)
+    feeds[analysis.flow.writer] = True
+
     found = analysis.submatrix_accesses
 
     assert list(zip(found.command, found.submatrix, found.access, strict=True)) == expected
-
-
-@given(examples())
-@settings(max_examples=20)
-def test_commands_that_feed_others(example: tuple[Nnet, NnetComputation]) -> None:
-    """These are the commands whose results another command reads."""
-    analysis = analyze(*example)
-    expected = np.zeros(len(analysis.table), np.bool_)
-    expected[analysis.flow.writer] = True
-
-    assert np.array_equal(analysis.feeds, expected)
+    assert np.array_equal(analysis.feeds, feeds)
 
 
 Example = tuple[Nnet, NnetComputation]

@@ -4,15 +4,11 @@ import attrs
 import pytest
 from brief_computations import NNET, computation
 from nnet3_compiler import compile_computation
-from nnet3_computation import (
-    CheckError,
-    ComputationRequest,
-    IoSpecification,
-    NnetComputation,
-)
+from nnet3_computation import CheckError, NnetComputation
 from nnet3_computation.commands import columns
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_optimizer import check_computation
+from small_networks import request_for
 
 FORWARD = """
 m1 = accept input
@@ -111,9 +107,7 @@ output-node name=output input=b
 def with_first_indexes(command: type) -> tuple[Nnet, NnetComputation]:
     """Two layers, and their computation, in which all commands of a kind use the first indexes."""
     nnet = parse_config(TWO_TDNNS)
-    frames = IoSpecification.from_range("input", -2, 4)
-    wanted = IoSpecification.from_range("output", 0, 2, has_deriv=True)
-    request = ComputationRequest(inputs=[frames], outputs=[wanted], need_model_derivative=True)
+    request = request_for(range(-2, 4), range(2), derivs=["output"], need_model_derivative=True)
     compiled = compile_computation(nnet, request)
     table = compiled.command_table.copy()
     table[table[:, 0] == command.OPCODE, columns(command)["precomputed_indexes"]] = 1

@@ -13,7 +13,6 @@ from collections import Counter
 from random import Random
 
 import attrs
-import numpy as np
 import pytest
 from damage import KINDS
 from example_generator import example_of_seed
@@ -21,7 +20,7 @@ from nnet3_compiler import compile_computation
 from nnet3_computation import CheckError, ComputationError, NnetComputation
 from nnet3_descriptors import Nnet
 from nnet3_optimizer import check_computation, optimize, verify_equivalent
-from stand_ins import Machine
+from stand_ins import Results, agree, results
 
 COUNT = int(os.environ.get("DAMAGED_COMPUTATIONS", "600"))
 EXAMPLES = 60
@@ -46,8 +45,6 @@ KALDI = {
 with 60 networks of Kaldi's own tests; the last two kinds were counted together."""
 
 pytestmark = pytest.mark.any_versions
-
-Results = dict[tuple, np.ndarray]
 
 
 @attrs.frozen(eq=False)
@@ -77,25 +74,8 @@ class Sound:
 
     def is_harmed(self, damaged: NnetComputation) -> bool:
         """Whether a damaged version gives other results, or none."""
-        found = run(self.nnet, damaged)
+        found = results(self.nnet, damaged)
         return found is None or not agree(found, self.results)
-
-
-def run(nnet: Nnet, computation: NnetComputation) -> Results | None:
-    """The results of a computation; None if it cannot be run."""
-    with np.errstate(all="ignore"):
-        try:
-            return Machine(nnet, computation).run().results()
-        except (IndexError, KeyError, ValueError):
-            return None
-
-
-def agree(one: Results, other: Results) -> bool:
-    """Whether results are equal up to rounding."""
-    return one.keys() == other.keys() and all(
-        value.shape == other[key].shape and np.allclose(value, other[key], rtol=1e-9, atol=1e-9)
-        for key, value in one.items()
-    )
 
 
 @pytest.fixture(scope="module")
@@ -106,10 +86,10 @@ def sound() -> list[Sound]:
         example = example_of_seed(seed)
         compiled = compile_computation(example.nnet, example.request)
         for computation in (compiled, optimize(example.nnet, compiled)):
-            results = run(example.nnet, computation)
-            assert results is not None
+            known = results(example.nnet, computation)
+            assert known is not None
             is_optimized = computation is not compiled
-            found.append(Sound(example.nnet, computation, is_optimized, results))
+            found.append(Sound(example.nnet, computation, is_optimized, known))
     return found
 
 

@@ -12,17 +12,10 @@ from nnet3_compiler.looped import extended_requests
 from nnet3_computation import (
     AllocMatrixZeroed,
     CheckError,
-    Command,
     ComputationBuilder,
-    ComputationRequest,
-    IoSpecification,
     NnetComputation,
-    NoOperation,
-    NoOperationLabel,
-    NoOperationMarker,
     Propagate,
     StoreStats,
-    check_runnable,
     peak_bytes,
     plan_memory,
 )
@@ -38,6 +31,7 @@ from nnet3_optimizer import (
 )
 from nnet3_optimizer.passes.limit_derivative_times import limit_derivative_times
 from optimizer_networks import examples
+from small_networks import identity, request_for
 from stand_ins import Machine, same_results
 
 CONFIG = """
@@ -52,15 +46,33 @@ output-node name=output input=final
 """
 RECURRENT = parse_config(CONFIG)
 FEEDFORWARD = parse_config(CONFIG.replace("IfDefined(Offset(tanh, -1))", "Offset(input, -1)"))
+LATE = parse_config(
+    "input-node name=input dim=4\n"
+    "output-node name=output input=Sum(input, IfDefined(Offset(input, -11)))"
+)
+DERIVS = ["input", "output"]
 
 
-@pytest.mark.parametrize("nnet", [RECURRENT, FEEDFORWARD], ids=["recurrent", "feedforward"])
-def test_loop_does_what_the_segments_do(nnet: Nnet) -> None:
-    """A loop over optimized segments is proven equal to the segments without optimization."""
-    requests = looped_requests(nnet, 4)
-    segments = compile_segments(nnet, extended_requests(requests, 7))
+@pytest.mark.parametrize(
+    ("nnet", "chunk", "options"),
+    [
+        (RECURRENT, 4, {}),
+        (RECURRENT, 4, {"optimize": False}),
+        (RECURRENT, 4, {"move_sizing_commands": False}),
+        (FEEDFORWARD, 4, {}),
+        *((LATE, chunk, {}) for chunk in (1, 2, 3)),
+    ],
+)
+def test_loop_does_what_the_segments_do(nnet: Nnet, chunk: int, options: dict[str, bool]) -> None:
+    """A loop over optimized segments is proven equal to the segments without optimization.
 
-    loop = compile_looped(nnet, requests, optimize=lambda each: optimize(nnet, each))
+    It is valid however long the optimizer keeps matrices allocated, and contains a term that joins
+    in after more chunks than are tried first.
+    """
+    requests, chosen = looped_requests(nnet, chunk), OptimizeOptions(**options)
+    segments = compile_segments(nnet, extended_requests(requests, 20 if nnet is LATE else 7))
+
+    loop = compile_looped(nnet, requests, optimize=lambda each: optimize(nnet, each, chosen))
 
     assert isinstance(loop.commands[-1], GotoLabel)
     check_computation(nnet, loop)
@@ -92,41 +104,10 @@ def test_loop_that_hands_over_the_wrong_matrix() -> None:
         verify_equivalent(RECURRENT, segments, broken)
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 3])
-def test_loop_waits_for_what_is_optional(chunk: int) -> None:
-    """A loop contains a term that joins in after more chunks than are tried first."""
-    nnet = parse_config(
-        "input-node name=input dim=4\n"
-        "output-node name=output input=Sum(input, IfDefined(Offset(input, -11)))"
-    )
-    requests = looped_requests(nnet, chunk)
-
-    loop = compile_looped(nnet, requests, optimize=lambda each: optimize(nnet, each))
-
-    check_computation(nnet, loop)
-    verify_equivalent(nnet, compile_segments(nnet, extended_requests(requests, 20)), loop)
-
-
-@pytest.mark.parametrize("options", [{"optimize": False}, {"move_sizing_commands": False}])
-def test_loop_of_matrices_that_are_held_for_long(options: dict[str, bool]) -> None:
-    """The loop is valid however long the optimizer keeps matrices allocated."""
-    requests = looped_requests(RECURRENT, 4)
-    chosen = OptimizeOptions(**options)
-
-    loop = compile_looped(
-        RECURRENT, requests, optimize=lambda each: optimize(RECURRENT, each, chosen)
-    )
-
-    check_computation(RECURRENT, loop)
-    verify_equivalent(RECURRENT, compile_segments(RECURRENT, extended_requests(requests, 7)), loop)
-
-
 def training(nnet: Nnet, last: int = 8) -> NnetComputation:
     """The computation of a training request over the times 0 to last - 1."""
-    request = ComputationRequest(
-        inputs=[IoSpecification.from_range("input", -1, last, 2, has_deriv=True)],
-        outputs=[IoSpecification.from_range("output", 0, last, 2, has_deriv=True)],
-        need_model_derivative=True,
+    request = request_for(
+        range(-1, last), range(last), 2, derivs=DERIVS, need_model_derivative=True
     )
     return compile_computation(nnet, request)
 
@@ -194,11 +175,7 @@ def test_statistics_keep_their_memo() -> None:
         "input-node name=input dim=4\ncomponent name=norm type=BatchNormComponent dim=4\n"
         "component-node name=norm component=norm input=input\noutput-node name=output input=norm"
     )
-    request = ComputationRequest(
-        inputs=[IoSpecification.from_range("input", 0, 8, has_deriv=True)],
-        outputs=[IoSpecification.from_range("output", 0, 8, has_deriv=True)],
-        store_component_stats=True,
-    )
+    request = request_for(range(8), range(8), derivs=DERIVS, store_component_stats=True)
 
     limited = optimize(
         nnet, compile_computation(nnet, request), OptimizeOptions(min_deriv_time=9, verify=True)
@@ -292,38 +269,13 @@ def test_rows_outside_between_rows_inside() -> None:
 
 def test_limits_hold_for_copies_alone() -> None:
     """A derivative that reaches the input by copies, without a Backprop, is limited, too."""
-    nnet = parse_config("input-node name=input dim=2\noutput-node name=output input=input")
-    request = ComputationRequest(
-        inputs=[IoSpecification.from_range("input", 0, 4, has_deriv=True)],
-        outputs=[IoSpecification.from_range("output", 0, 4, has_deriv=True)],
-    )
+    nnet = identity(2)
+    compiled = compile_computation(nnet, request_for(range(4), range(4), derivs=DERIVS))
 
-    limited = optimize(nnet, compile_computation(nnet, request), OptimizeOptions(min_deriv_time=2))
+    limited = optimize(nnet, compiled, OptimizeOptions(min_deriv_time=2))
 
     derivative = Machine(nnet, limited).run().provided[1, "input"]
     assert derivative.any(axis=1).tolist() == [False, False, True, True]
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        ((), "no segment ends between the label"),
-        ((NoOperation(), NoOperationMarker()), None),
-    ],
-)
-def test_a_round_ends(body: tuple[Command, ...], message: str | None) -> None:
-    """A loop without the end of a segment, which would run for ever, is refused."""
-    builder = ComputationBuilder()
-    builder.add([NoOperationLabel(), *body, GotoLabel(label=0)])
-    loop = builder.build()
-
-    if message is None:
-        verify_equivalent(RECURRENT, loop, loop)
-        return
-    with pytest.raises(CheckError, match=message):
-        check_runnable(RECURRENT, loop)
-    with pytest.raises(CheckError, match=message):
-        verify_equivalent(RECURRENT, loop, loop)
 
 
 def test_memos_may_have_any_numbers() -> None:

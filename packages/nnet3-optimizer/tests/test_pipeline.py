@@ -3,20 +3,13 @@
 import pkgutil
 
 import attrs
-import numpy as np
 from nnet3_compiler import compile_computation
-from nnet3_computation import (
-    ComputationBuilder,
-    ComputationRequest,
-    IoSpecification,
-    MatrixAdd,
-    MatrixCopy,
-    NnetComputation,
-)
+from nnet3_computation import ComputationBuilder, MatrixAdd, MatrixCopy, NnetComputation
 from nnet3_computation.commands import CompressMatrix
-from nnet3_descriptors import Nnet, parse_config
+from nnet3_descriptors import Nnet
 from nnet3_optimizer import OptimizeOptions, optimize, passes
 from nnet3_optimizer.pipeline import PIPELINE
+from small_networks import network, request_for
 
 SECOND_MODULES = {"merge_candidates", "recompute_recipes"}
 """Modules of `passes` that belong to passes whose rules take two."""
@@ -75,20 +68,15 @@ def test_what_runs_without_optimization() -> None:
 
 def test_nothing_is_compressed_without_optimization() -> None:
     """A program of training keeps its matrices whole at each level of compression."""
-    nnet = parse_config(
+    nnet = network(
         "input-node name=input dim=2\n"
         "component name=affine type=AffineComponent input-dim=2 output-dim=2\n"
         "component name=relu type=RectifiedLinearComponent dim=2\n"
         "component-node name=affine component=affine input=input\n"
         "component-node name=relu component=relu input=affine\n"
-        "output-node name=output input=Sum(relu, Scale(2, relu))\n",
-        rng=np.random.default_rng(0),
+        "output-node name=output input=Sum(relu, Scale(2, relu))\n"
     )
-    request = ComputationRequest(
-        inputs=[IoSpecification.from_range("input", 0, 4)],
-        outputs=[IoSpecification.from_range("output", 0, 4, has_deriv=True)],
-        need_model_derivative=True,
-    )
+    request = request_for(range(4), range(4), derivs=["output"], need_model_derivative=True)
     compiled = compile_computation(nnet, request)
 
     for level in (0, 1, 2):
@@ -98,20 +86,13 @@ def test_nothing_is_compressed_without_optimization() -> None:
             assert (CompressMatrix in kinds) == (each.optimize and level > 0), each
 
 
-NNET = parse_config(
+NNET = network(
     "input-node name=input dim=2\n"
     "component name=affine type=AffineComponent input-dim=2 output-dim=2\n"
     "component-node name=affine component=affine input=Sum(input, Offset(input, -1))\n"
-    "output-node name=output input=affine\n",
-    rng=np.random.default_rng(0),
+    "output-node name=output input=affine\n"
 )
-COMPILED = compile_computation(
-    NNET,
-    ComputationRequest(
-        inputs=[IoSpecification.from_range("input", -1, 3)],
-        outputs=[IoSpecification.from_range("output", 0, 3)],
-    ),
-)
+COMPILED = compile_computation(NNET, request_for(range(-1, 3), range(3)))
 PLAIN = OptimizeOptions(optimize=False)
 
 

@@ -3,11 +3,12 @@
 import pytest
 from brief_computations import NNET, brief, computation, draft
 from nnet3_compiler import compile_computation
-from nnet3_computation import ComputationRequest, IoSpecification, peak_bytes
+from nnet3_computation import peak_bytes
 from nnet3_descriptors import parse_config
 from nnet3_optimizer import check_computation, optimize, verify_equivalent
 from nnet3_optimizer.passes.recompute_activations import recompute_activations
 from nnet3_optimizer.passes.renumber import renumber
+from small_networks import request_for
 
 
 def recomputed(text: str) -> list[str]:
@@ -123,11 +124,7 @@ output-node name=output input=Append(relu, ReplaceIndex(one, t, 1))
 def test_rows_are_copied_back_from_a_part() -> None:
     """Only some rows of the source are copied back; a shared component reads the rest later."""
     nnet = parse_config(TWICE)
-    request = ComputationRequest(
-        inputs=(IoSpecification.from_range("input", -2, 7),),
-        outputs=(IoSpecification.from_range("output", 0, 4, has_deriv=True),),
-        need_model_derivative=True,
-    )
+    request = request_for(range(-2, 7), range(4), derivs=["output"], need_model_derivative=True)
     compiled = compile_computation(nnet, request)
 
     optimized = optimize(nnet, compiled)
