@@ -199,8 +199,7 @@ def check_device(dry_run: bool) -> None:
     """Ends the program with one line if nothing can be measured here."""
     program = "from emulated_device import HostPlatform; HostPlatform().build('', [])"
     if not dry_run:
-        package = "nnet3_runtime_cuda.cuda"
-        program = f"from {package}.devices import open_platform; open_platform('cuda')"
+        program = "from nnet3_runtime_cuda.cuda.machine import open_platform; open_platform('cuda')"
     tests = str(Path(__file__).parents[1] / "packages/nnet3-runtime-cuda/tests")
     path = f"import sys; sys.path.append({tests!r})"
     # A process of its own, whose path lacks this folder: its cuda.py hides NVIDIA's.

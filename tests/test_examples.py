@@ -65,6 +65,9 @@ SCRIPTS = [
     for file in sorted(ROOT.joinpath(folder).rglob("*.py"))
 ]
 
+PROGRAM = re.compile(r"from nnet3_[\w.]+ import \w")
+"""The beginning of a program for another process, which a script has as text."""
+
 
 def imports(text: str) -> Iterator[tuple[str, str]]:
     """The modules that code imports, each with an imported name, or with none."""
@@ -74,6 +77,8 @@ def imports(text: str) -> Iterator[tuple[str, str]]:
                 yield from ((alias.name, "") for alias in names)
             case ast.ImportFrom(module=str(module), names=names, level=0):
                 yield from ((module, alias.name) for alias in names)
+            case ast.Constant(value=str(program)) if PROGRAM.match(program):
+                yield from imports(program)
 
 
 def is_there(module: str, name: str) -> bool:
