@@ -15,28 +15,12 @@ from nnet3_computation import (
 )
 from nnet3_computation.text import SUBMATRIX
 from nnet3_descriptors import Nnet, parse_config
+from nnet3_runtime_cuda import NnetComputer
 
 NODES = """
 component-node name=c component=c input={descriptor}
 output-node name=output input=c
 """
-
-"""Config lines of a network with an i-vector for each sequence."""
-
-PROJECTED = """
-input-node name=input dim=5
-component name=gates type=NaturalGradientAffineComponent input-dim={input_dim} output-dim=4
-component-node name=gates component=gates input=Append(input, IfDefined(Offset(back, -{delay})))
-component name=squashed type=TanhComponent dim=4
-component-node name=squashed component=squashed input=gates
-component name=projection type=NaturalGradientAffineComponent input-dim=4 output-dim=6
-component-node name=projection component=projection input=squashed
-dim-range-node name=back input-node=projection dim-offset={begin} dim={width}
-component name=top type=AffineComponent input-dim=12 output-dim=3
-component-node name=top component=top input=Append(projection, IfDefined(Offset(projection, -1)))
-output-node name=output input=top
-"""
-"""A projected recurrence: some of six columns go back into it, the layer above reads all."""
 
 
 def single(component: str, *, dim: int, descriptor: str = "input", seed: int = 0) -> Nnet:
@@ -68,6 +52,18 @@ def request(
         need_model_derivative=training,
         store_component_stats=training,
     )
+
+
+def passes(computer: NnetComputer, seed: int = 1) -> list[np.ndarray]:
+    """Runs a computer on random numbers: outputs and, if it trains, derivatives and direction."""
+    rng = np.random.default_rng(seed)
+    ports = computer._program.forward[0].inputs
+    outputs = computer.forward({port.node: rng.standard_normal(port.view.shape) for port in ports})
+    if computer._program.backward is None:
+        return [*outputs.values()]
+    derivatives = {name: rng.standard_normal(array.shape) for name, array in outputs.items()}
+    found = computer.backward(derivatives)
+    return [*outputs.values(), *found.values(), computer.device_nnet.direction.copy()]
 
 
 def program(nnet: Nnet, text: str) -> NnetComputation:
@@ -128,146 +124,3 @@ class Case:
     def compile(self, nnet: Nnet, *, training: bool = True) -> NnetComputation:
         """The computation, not optimized."""
         return compile_computation(nnet, request(self.inputs, self.outputs, training=training))
-
-
-DIFFERENTIABLE = {
-    "affine": Case("type=AffineComponent input-dim=4 output-dim=3", 4),
-    "natural gradient affine": Case(
-        "type=NaturalGradientAffineComponent input-dim=4 output-dim=3", 4
-    ),
-    "linear": Case("type=LinearComponent input-dim=4 output-dim=3", 4),
-    "fixed affine": Case("type=FixedAffineComponent input-dim=4 output-dim=3", 4),
-    "block affine": Case("type=BlockAffineComponent input-dim=6 output-dim=4 num-blocks=2", 6),
-    "repeated affine": Case(
-        "type=RepeatedAffineComponent input-dim=6 output-dim=4 num-repeats=2", 6
-    ),
-    "natural gradient repeated affine": Case(
-        "type=NaturalGradientRepeatedAffineComponent input-dim=6 output-dim=4 num-repeats=2", 6
-    ),
-    "sigmoid": Case("type=SigmoidComponent dim=5", 5),
-    "tanh": Case("type=TanhComponent dim=5", 5),
-    "rectified linear": Case("type=RectifiedLinearComponent dim=5", 5),
-    "rectified linear in blocks": Case("type=RectifiedLinearComponent dim=6 block-dim=3", 6),
-    "softmax": Case("type=SoftmaxComponent dim=5", 5),
-    "log softmax": Case("type=LogSoftmaxComponent dim=5", 5),
-    "normalize": Case("type=NormalizeComponent dim=6 target-rms=0.7", 6),
-    "normalize with stddev": Case(
-        "type=NormalizeComponent dim=6 block-dim=3 add-log-stddev=true", 6
-    ),
-    "batch norm": Case("type=BatchNormComponent dim=4 target-rms=0.8", 4),
-    "batch norm in blocks": Case("type=BatchNormComponent dim=6 block-dim=3", 6),
-    "no op": Case("type=NoOpComponent dim=4", 4),
-    "clip gradient": Case("type=ClipGradientComponent dim=4 clipping-threshold=1000", 4),
-    "clip gradient by norm": Case(
-        "type=ClipGradientComponent dim=4 clipping-threshold=1000 norm-based-clipping=true", 4
-    ),
-    "product": Case("type=ElementwiseProductComponent input-dim=6 output-dim=2", 6),
-    "scale": Case("type=PerElementScaleComponent dim=4 param-stddev=0.5", 4),
-    "natural gradient scale": Case(
-        "type=NaturalGradientPerElementScaleComponent dim=4 param-stddev=0.5", 4
-    ),
-    "offset": Case("type=PerElementOffsetComponent dim=6 block-dim=3 param-stddev=0.5", 6),
-    "scale and offset": Case("type=ScaleAndOffsetComponent dim=6 block-dim=3", 6),
-    "constant function": Case(
-        "type=ConstantFunctionComponent input-dim=4 output-dim=3 output-stddev=0.5", 4
-    ),
-    "fixed scale": Case("type=FixedScaleComponent dim=4", 4),
-    "fixed bias": Case("type=FixedBiasComponent dim=4", 4),
-    "sum of groups": Case("type=SumGroupComponent sizes=1,3,2", 6),
-    "sum of blocks": Case("type=SumBlockComponent input-dim=6 output-dim=2 scale=0.5", 6),
-    "permutation": Case("type=PermuteComponent column-map=2,0,3,1", 4),
-    "p-norm": Case("type=PnormComponent input-dim=6 output-dim=2", 6),
-    "convolution": Case(
-        "type=ConvolutionComponent input-x-dim=3 input-y-dim=4 input-z-dim=2 filt-x-dim=2 "
-        "filt-y-dim=2 filt-x-step=1 filt-y-step=2 num-filters=3",
-        24,
-    ),
-    "max-pooling": Case(
-        "type=MaxpoolingComponent input-x-dim=3 input-y-dim=4 input-z-dim=2 pool-x-size=2 "
-        "pool-y-size=2 pool-z-size=1 pool-x-step=1 pool-y-step=2 pool-z-step=1",
-        24,
-    ),
-    "lstm": Case("type=LstmNonlinearityComponent cell-dim=3 self-repair-scale=0.0", 15),
-    "lstm with dropout": Case(
-        "type=LstmNonlinearityComponent cell-dim=3 use-dropout=true self-repair-scale=0.0", 18
-    ),
-    "gru": Case("type=GruNonlinearityComponent cell-dim=4 recurrent-dim=2", 16),
-    "gru without projection": Case("type=GruNonlinearityComponent cell-dim=3", 12),
-    "output gru": Case("type=OutputGruNonlinearityComponent cell-dim=3", 9),
-    "tdnn": Case(
-        "type=TdnnComponent input-dim=3 output-dim=4 time-offsets=-2,0,1", 3, range(-2, 7)
-    ),
-    "tdnn without bias, subsampled": Case(
-        "type=TdnnComponent input-dim=3 output-dim=4 time-offsets=-1,0 use-bias=false",
-        3,
-        range(-1, 10),
-        range(0, 10, 3),
-    ),
-    "narrowing tdnn": Case(
-        "type=TdnnComponent input-dim=5 output-dim=3 time-offsets=-1,0,1",
-        5,
-        range(-1, 10),
-        range(9),
-    ),
-    "narrowing tdnn without bias": Case(
-        "type=TdnnComponent input-dim=5 output-dim=3 time-offsets=0,2 use-bias=false",
-        5,
-        range(12),
-        range(10),
-    ),
-    "time-height convolution": Case(
-        "type=TimeHeightConvolutionComponent num-filters-in=2 num-filters-out=3 height-in=5 "
-        "height-out=5 height-offsets=-1,0,1 time-offsets=-1,0,1",
-        10,
-        range(-1, 5),
-        range(4),
-    ),
-    "time-height convolution, subsampled": Case(
-        "type=TimeHeightConvolutionComponent num-filters-in=2 num-filters-out=3 height-in=6 "
-        "height-out=3 height-subsample-out=2 height-offsets=-1,0,1 time-offsets=-1,0,2 "
-        "required-time-offsets=0",
-        12,
-        range(6),
-        range(0, 6, 2),
-    ),
-    "attention": Case(
-        "type=RestrictedAttentionComponent num-heads=2 key-dim=3 value-dim=2 num-left-inputs=1 "
-        "num-right-inputs=2 num-left-inputs-required=0 time-stride=1",
-        24,
-        range(6),
-        range(4),
-    ),
-    "attention without context": Case(
-        "type=RestrictedAttentionComponent num-heads=1 key-dim=3 value-dim=2 num-left-inputs=2 "
-        "num-right-inputs=1 time-stride=2 output-context=false",
-        12,
-        range(-4, 6),
-        range(4),
-    ),
-    "statistics extraction": Case(
-        "type=StatisticsExtractionComponent input-dim=3 input-period=1 output-period=2",
-        3,
-        range(6),
-        range(0, 6, 2),
-    ),
-    "distribution": Case(
-        "type=DistributeComponent input-dim=6 output-dim=3",
-        6,
-        range(4),
-        range(4),
-        "ReplaceIndex(input, x, 0)",
-    ),
-    "truncation": Case(
-        "type=BackpropTruncationComponent dim=4 scale=0.7 clipping-threshold=1e4 "
-        "zeroing-threshold=1e4",
-        4,
-    ),
-    "composite": Case(
-        "type=CompositeComponent num-components=3 max-rows-process=5 "
-        "component1='type=AffineComponent input-dim=4 output-dim=5' "
-        "component2='type=TanhComponent dim=5' "
-        "component3='type=LinearComponent input-dim=5 output-dim=3'",
-        4,
-    ),
-}
-"""Components whose derivatives can be compared with finite differences, by name."""

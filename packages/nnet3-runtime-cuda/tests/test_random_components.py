@@ -73,6 +73,7 @@ class Objective:
     def derivatives(self) -> tuple[np.ndarray, np.ndarray]:
         """The derivatives with respect to inputs and parameters."""
         self._forward(self.inputs)
+        self._device_nnet.direction.fill(np.nan)  # what an earlier pass left does not matter
         d_inputs = self._computer.backward({"output": self._weights})["input"]
         return d_inputs, self._device_nnet.direction.copy()
 
