@@ -69,15 +69,6 @@ def test_signs_only() -> None:
         np.testing.assert_array_equal(actual, [[0, 0, 0, 0, 1, 1, 1, 1]])
 
 
-def test_bits_in_the_memory_of_the_matrix() -> None:
-    """A matrix of several blocks of rows can be packed into its own memory."""
-    array = np.random.default_rng(0).standard_normal((2500, 64)).astype(np.float32)
-
-    actual = round_trip(array, ONE_BIT, 0.0, truncate=False)
-
-    np.testing.assert_array_equal(actual, array > 0)
-
-
 def test_bits_at_the_end_of_the_matrix() -> None:
     """The planner may lay them over any rows of their matrix; the other rows still count."""
     matrix = np.random.default_rng(0).standard_normal((2500, 64)).astype(np.float32)
@@ -89,23 +80,6 @@ def test_bits_at_the_end_of_the_matrix() -> None:
     tape.run()
 
     np.testing.assert_array_equal(packed, expected)
-
-
-@pytest.mark.parametrize("shape", [(1, 1), (5, 7), (3, 64), (700, 129), (2, 70000)])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_bits_of_any_number_of_columns(shape: tuple[int, int], dtype: type[np.floating]) -> None:
-    """Bits are packed eight to a byte in each row, as by NumPy, and unpacked again."""
-    array = np.random.default_rng(1).standard_normal(shape).astype(dtype)
-    packed = np.full((shape[0], -(-shape[1] // 8)), 0xAA, np.uint8)
-    unpacked = np.full(shape, np.nan, dtype)
-    tape = NumpyTape(dtype=dtype)
-
-    tape.pack_signs(array, packed)
-    tape.unpack_signs(packed, unpacked)
-    tape.run()
-
-    np.testing.assert_array_equal(packed, np.packbits(array > 0, axis=1, bitorder="little"))
-    np.testing.assert_array_equal(unpacked, array > 0)
 
 
 RECTIFIER = """

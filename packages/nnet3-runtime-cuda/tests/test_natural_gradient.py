@@ -12,7 +12,6 @@ from nnet3_runtime_cuda.operations.gradients import (
     ColumnBlocks,
     FisherEstimate,
     NaturalGradientOptions,
-    _spread_rows,
 )
 
 
@@ -23,50 +22,17 @@ def rows(count: int, dim: int, seed: int = 0) -> np.ndarray:
     return (rng.standard_normal((count, dim)) * scale).astype(np.float32)
 
 
-def test_norm_is_kept_by_the_scale() -> None:
-    """Preconditioned rows times the returned scale have the Frobenius norm of the original."""
-    x = rows(50, 12)
-    before = np.linalg.norm(x)
-
-    scale = OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(rank=4))).precondition(x)
-
-    np.testing.assert_allclose(scale * np.linalg.norm(x), before, rtol=1e-5)
-
-
-def test_strong_directions_are_weakened() -> None:
-    """Preconditioning shrinks the directions with most variance, relative to the others."""
-    natural = OnlineNaturalGradient(
-        FisherEstimate(NaturalGradientOptions(rank=4, num_samples_history=200.0))
-    )
-    for seed in range(20):
-        x = rows(100, 12, seed)
-        natural.precondition(x)
-
-    original = rows(100, 12, 19)
-    strong = x[:, :3].std() / original[:, :3].std()
-    weak = x[:, 3:].std() / original[:, 3:].std()
-    assert strong < 0.6 * weak
-
-
-def test_one_column_is_left_alone() -> None:
-    """Rows of one column stay as they are."""
-    x = rows(5, 1)
-
-    assert OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions())).precondition(x) == 1.0
-    np.testing.assert_array_equal(x, rows(5, 1))
-
-
 def test_empty_estimate_is_made_once() -> None:
-    """An estimate of rank 0 is made once, and changes nothing."""
-    natural = OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions()))
-    natural.precondition(rows(5, 1))
-    first = natural.w
-    x = rows(5, 1, 1)
+    """Rows of one column stay as they are; their estimate of rank 0 is made once."""
+    natural, made = OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions())), []
+    for seed in range(2):
+        x = rows(5, 1, seed)
+        assert natural.precondition(x) == 1.0
+        np.testing.assert_array_equal(x, rows(5, 1, seed))
+        made.append(natural.w)
 
-    assert natural.precondition(x) == 1.0
-    np.testing.assert_array_equal(x, rows(5, 1, 1))
-    assert natural.w is first
-    assert first.shape == (0, 1)
+    assert made[0] is made[1]
+    assert made[0].shape == (0, 1)
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -83,29 +49,6 @@ def test_no_rows_change_nothing(first: bool) -> None:
     x, expected = rows(50, 12, 1), rows(50, 12, 1)
     assert one.precondition(x) == other.precondition(expected)
     np.testing.assert_array_equal(x, expected)
-
-
-def test_rank_is_reduced_to_fit() -> None:
-    """A rank that is not below the dimension is reduced."""
-    x = rows(30, 6)
-
-    scale = OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(rank=40))).precondition(x)
-
-    assert np.isfinite(x).all()
-    assert np.isfinite(scale)
-
-
-def test_zeros_stay_zeros() -> None:
-    """A minibatch of zeros neither fails nor damages the estimate."""
-    natural = OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(rank=4)))
-    natural.precondition(rows(50, 12))
-    zeros = np.zeros((50, 12), np.float32)
-
-    assert natural.precondition(zeros) == 1.0
-    assert not zeros.any()
-    x = rows(50, 12, 1)
-    natural.precondition(x)
-    assert np.isfinite(x).all()
 
 
 @pytest.mark.parametrize("spoilt", [0, 3, 13])
@@ -132,27 +75,6 @@ def test_rows_whose_squares_vanish() -> None:
     for size in (1e-21, 1e-22, 3e-23, 1e-23, 1e-30):
         natural = OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(rank=4)))
         assert np.isfinite(natural.precondition(rows(1, 6) * np.float32(size)))
-
-
-def test_estimate_rests_between_updates() -> None:
-    """After the first minibatches, the estimate changes only once in a period."""
-    natural = OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(rank=4, update_period=4)))
-    changes = []
-    for minibatch in range(20):
-        old = None if not minibatch else natural.w.copy()
-        natural.precondition(rows(50, 12, minibatch))
-        changes.append(old is None or not np.array_equal(natural.w, old))
-
-    assert changes[:11] == [True] * 11
-    assert changes[11:19] == [False, False, False, True] * 2
-
-
-def test_start_is_orthonormal() -> None:
-    """The initial directions are orthonormal, and each column is in one of them."""
-    r = _spread_rows(3, 11)
-
-    np.testing.assert_allclose(r @ r.T, np.eye(3), atol=1e-12)
-    assert (r != 0).any(axis=0).all()
 
 
 @pytest.mark.parametrize("first", [True, False])

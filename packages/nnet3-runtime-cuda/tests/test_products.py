@@ -173,29 +173,6 @@ def test_every_layout(
     np.testing.assert_allclose(out, expected, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("layout", ["rows", "columns", "part of rows"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_scaled_sum(layout: str, dtype: type[np.floating]) -> None:
-    """The result is out + factor a, for any layout and type."""
-    rng, tape = np.random.default_rng(0), NumpyTape(dtype=dtype)
-    a, out = (matrix(rng, 70, 3000, layout).astype(dtype, order="K") for _ in range(2))
-    expected = out - 0.5 * a
-
-    tape.add_scaled(a, -0.5, out)
-    tape.run()
-
-    np.testing.assert_allclose(out, expected, rtol=0, atol=1e-6)
-
-
-def test_beta_of_zero_reads_nothing() -> None:
-    """With beta 0, earlier contents of the output do not matter."""
-    out = np.full((2, 2), np.nan, np.float32)
-
-    gemm(np.eye(2, dtype=np.float32), np.eye(2, dtype=np.float32), out)
-
-    np.testing.assert_array_equal(out, np.eye(2))
-
-
 def test_memory_is_kept_alive() -> None:
     """A call keeps its operands alive, because the library knows only their addresses."""
     ones = np.ones((2, 2), np.float32)
@@ -247,10 +224,12 @@ def test_installed_libraries_of_mkl_are_found(
 
 @pytest.mark.parametrize("beta", [0.0, 1.0, 0.5])
 def test_libraries(library: str, beta: float) -> None:
-    """All libraries give the same results; the environment chooses among them."""
+    """All libraries give the same results, and read an output only if beta is not 0."""
     rng = np.random.default_rng(0)
     a, b, out = (rng.standard_normal((3, 3)).astype(np.float32) for _ in range(3))
     expected = 2.0 * (a @ b) + beta * out
+    if beta == 0.0:
+        out.fill(np.nan)
 
     gemm(a, b, out, alpha=2.0, beta=beta)
 

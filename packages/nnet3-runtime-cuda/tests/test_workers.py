@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from nnet3 import CachingCompiler
 from nnet3_computation import ComputationRequest, IoSpecification
@@ -241,28 +241,6 @@ def test_scratch_of_loops_within_rounds_is_apart() -> None:
 
     assert np.shares_memory(taken[0], taken[1])
     assert not np.may_share_memory(taken[1], taken[2])
-
-
-@settings(max_examples=20)
-@given(st.integers(1, 3), st.sampled_from([(700, 900), (2, 350, 900), (600_000,)]))
-def test_large_operations(threads: int, shape: tuple[int, ...]) -> None:
-    """Operations in parts give the results of whole operations, with any broadcasting."""
-    rng = np.random.default_rng(0)
-    a = rng.standard_normal(shape, dtype=np.float32)
-    row = rng.standard_normal(shape[-1], dtype=np.float32)
-    rows = rng.permutation(len(a))
-    workers = Workers(threads) if threads > 1 else None
-    tape = NumpyTape(workers=workers)
-    total, copy, taken = np.empty_like(a), np.empty_like(a), np.empty_like(a)
-    tape.multiply(a, row, total)
-    tape.add(total, 2.0, total)
-    tape.copy(total[:1], copy)
-    tape.take_rows(a, rows, taken)
-    tape.run()
-
-    np.testing.assert_array_equal(total, a * row + 2.0)
-    np.testing.assert_array_equal(copy, np.broadcast_to(total[:1], shape))
-    np.testing.assert_array_equal(taken, a[rows])
 
 
 def test_number_of_threads() -> None:
