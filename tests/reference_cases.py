@@ -38,6 +38,12 @@ KINDS = ("component", "network")
 WITH_STATISTICS_IN_TEXT = frozenset({"network/tdnn-test-mode", "network/tdnnf-inference"})
 
 
+def kaldi_commands(folder: Path) -> dict[str, str]:
+    """The command lines of Kaldi's tools that wrote a folder of the reference, by name."""
+    lines = (folder / "commands.txt").read_text().strip().splitlines()
+    return dict(line.split(": ", 1) for line in lines)
+
+
 @attrs.frozen(kw_only=True)
 class CaseIo:
     """One input or output of a case's request.

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import attrs
 import numpy as np
 import pytest
 from chain_graphs import largest_difference
+from kaldi_tables import read_by_key
 from nnet3_tables import ObjectWriter, read_objects, write_table
-from nnet3_tools.entry_points import command_of
 from nnet3_training import TrainingExample, read_chain_examples, read_fst, write_fst
 from nnet3_training.chain import (
     ChainExampleMaker,
@@ -29,39 +27,23 @@ from nnet3_training.egs import (
     UtteranceSplitter,
     read_stored_matrix,
 )
-from reference_cases import CHAIN_REFERENCE, ROOT
+from reference_cases import CHAIN_REFERENCE, ROOT, kaldi_commands
+from tool_commands import run_line as run
 
 DIGITS = CHAIN_REFERENCE / "digits"
 OTHER = CHAIN_REFERENCE / "random" / "17" / "transition.mdl"
-COMMANDS = dict(
-    line.split(": ", 1) for line in (DIGITS / "commands.txt").read_text().strip().splitlines()
-)
+COMMANDS = kaldi_commands(DIGITS)
 NEEDED = ("tree", "0.trans_mdl", "phones.txt", "phone_seqs.txt", "normalization.fst", "sup.ark")
 
-Run = Callable[[str], tuple[int, str]]
 
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfdbinary) -> Run:
-    """A function that runs a command line in a folder with Kaldi's files: status and errors."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(autouse=True)
+def folder(in_empty_folder: Path) -> None:
+    """The current folder has Kaldi's files."""
     for name in NEEDED:
-        shutil.copy(DIGITS / name, name)
-
-    def run(command: str) -> tuple[int, str]:
-        words = shlex.split(command)
-        monkeypatch.setattr(sys, "argv", words)
-        with pytest.raises(SystemExit) as stopped:
-            command_of(words[0]).run()
-        _, errors = capfdbinary.readouterr()
-        assert b"Traceback" not in errors
-        assert b"internal error" not in errors
-        return stopped.value.code, errors.decode()
-
-    return run
+        shutil.copy(DIGITS / name, in_empty_folder)
 
 
-def test_phone_lm_and_denominator(run: Run) -> None:
+def test_phone_lm_and_denominator() -> None:
     """Kaldi's command lines make Kaldi's FSTs, up to the state numbers of the denominator."""
     status, errors = run(COMMANDS["phone-lm"])
     assert status == 0
@@ -94,17 +76,14 @@ def test_phone_lm_and_denominator(run: Run) -> None:
     assert read_fst("normalization.fst").num_arcs == 155
 
 
-def test_supervisions(run: Run) -> None:
+def test_supervisions() -> None:
     """Kaldi's command line makes Kaldi's archive; its text form has the same contents."""
     shutil.copy("sup.ark", "wanted.ark")
     status, errors = run(COMMANDS["supervision"])
 
     assert status == 0
     assert "information for 60 utterances, errors on 0" in errors
-    found, wanted = (
-        {each.key: each.value for each in read_objects(f"ark:{name}", read_supervision)}
-        for name in ("sup.ark", "wanted.ark")
-    )
+    found, wanted = (read_by_key(name, read_supervision) for name in ("sup.ark", "wanted.ark"))
     assert list(found) == list(wanted)
     assert all(found[key].fst.equals(wanted[key].fst) for key in wanted)
     assert Path("sup.ark").stat().st_size == Path("wanted.ark").stat().st_size
@@ -115,7 +94,7 @@ def test_supervisions(run: Run) -> None:
         assert each.value.fst.equals(wanted[each.key].fst)
 
 
-def test_supervisions_of_what_does_not_fit(run: Run) -> None:
+def test_supervisions_of_what_does_not_fit() -> None:
     """Too many phones for the frames give a warning; the tool fails if most utterances do."""
     Path("phones.txt").write_text("a 1 1 ; 29 1 ; 30 1 ; 31 1 ; 1 1\nb 1 0\n", encoding="utf-8")
 
@@ -127,16 +106,14 @@ def test_supervisions_of_what_does_not_fit(run: Run) -> None:
     assert errors.endswith("chain-get-supervision: 2 of 2 utterances failed\n")
 
 
-def test_supervisions_of_lattices(run: Run) -> None:
+def test_supervisions_of_lattices() -> None:
     """Phone lattices become Kaldi's supervisions; one without alignment is left out."""
     folder = CHAIN_REFERENCE / "lattices"
     lines = (folder / "lattices.txt").read_text()
     Path("lattices.txt").write_text(
         f"{lines}bad \n0 1 5 0,0,1\n1 2 5 0,0,1\n1\n2\n\n", encoding="utf-8"
     )
-    command = dict(
-        line.split(": ", 1) for line in (folder / "commands.txt").read_text().splitlines()
-    )["supervision"]
+    command = kaldi_commands(folder)["supervision"]
 
     status, errors = run(command.replace("../digits/", "").replace("lattices.ark", "lattices.txt"))
 
@@ -157,7 +134,7 @@ def test_supervisions_of_lattices(run: Run) -> None:
         ("ark:phones.txt", "ark:phone_seqs.txt", "these are no pairs"),
     ],
 )
-def test_wrong_arguments(run: Run, old: str, new: str, message: str) -> None:
+def test_wrong_arguments(old: str, new: str, message: str) -> None:
     """Each mistake gives one line and exit status 255."""
     status, errors = run(COMMANDS["supervision"].replace(old, new))
 
@@ -174,9 +151,7 @@ def test_wrong_arguments(run: Run, old: str, new: str, message: str) -> None:
         ({"labels": [60] * 16, "output_labels": [60] * 16}, "the topology has no phone 60; it has"),
     ],
 )
-def test_denominator_of_what_does_not_fit(
-    run: Run, change: dict[str, list[float]], message: str
-) -> None:
+def test_denominator_of_what_does_not_fit(change: dict[str, list[float]], message: str) -> None:
     """The error names the three files that the denominator was to be made of."""
     phone_lm = read_fst(DIGITS / "phone_lm.fst")
     sizes = {name: len(getattr(phone_lm, name)) for name in change}
@@ -193,12 +168,10 @@ def test_denominator_of_what_does_not_fit(
     assert not Path("den").exists()
 
 
-def test_normalizes_examples(run: Run) -> None:
+def test_normalizes_examples() -> None:
     """Examples without weights get Kaldi's weights; an example without a path is left out."""
     wanted = list(read_chain_examples(DIGITS / "cegs8.ark"))
-    supervisions = {
-        each.key: each.value for each in read_objects(f"ark:{DIGITS}/sup.ark", read_supervision)
-    }
+    supervisions = read_by_key("sup.ark", read_supervision)
     with ObjectWriter("ark:bare.ark") as writer:
         for example in wanted:
             key, _, first = example.key.rpartition("-")
@@ -230,7 +203,7 @@ QUOTED = shlex.quote(str(FEATURES))
 GIVEN = f"ark:{QUOTED}"
 
 
-def test_makes_examples(run: Run) -> None:
+def test_makes_examples() -> None:
     """Kaldi's command line makes Kaldi's number of examples; those at Kaldi's places are equal.
 
     Kaldi draws the places of gaps between chunks from a device, so they differ from run to run.
@@ -241,18 +214,13 @@ def test_makes_examples(run: Run) -> None:
     assert status == 0
     assert "Split 60 utts" in errors
     assert "into 252 chunks" in errors
-    found, wanted = (
-        {each.key: each for each in read_chain_examples(path)}
-        for path in ("cegs.ark", DIGITS / "cegs.ark")
-    )
-    assert [key.rpartition("-")[0] for key in found] == [key.rpartition("-")[0] for key in wanted]
-    common = [key for key in found if key in wanted]
-    assert len(common) > 100
-    for key in common:
-        assert_same_example(found[key], wanted[key])
+    pairs = pairs_at_the_same_place(Path("cegs.ark"), DIGITS / "cegs.ark")
+    assert len(pairs) > 100
+    for found, wanted in pairs:
+        assert_same_example(found, wanted)
 
 
-def test_makes_examples_of_whole_utterances(run: Run) -> None:
+def test_makes_examples_of_whole_utterances() -> None:
     """As in Kaldi, too few frames at the end give no frame of the output."""
     command = COMMANDS["egs"].replace("../../digits/train60.feats.ark", QUOTED)
     status, errors = run(command.replace("--num-frames=30", "--num-frames=-1"))
@@ -260,9 +228,7 @@ def test_makes_examples_of_whole_utterances(run: Run) -> None:
     assert status == 0
     assert "with total length 7236 frames" in errors
     assert "into 60 chunks" in errors
-    features = {
-        each.key: each.value for each in read_objects(f"ark:{FEATURES}", read_stored_matrix)
-    }
+    features = read_by_key(FEATURES, read_stored_matrix)
     examples = {each.key.rpartition("-")[0]: each for each in read_chain_examples("cegs.ark")}
     assert examples.keys() == features.keys()
     assert len({frames.shape[0] % 3 for frames in features.values()}) == 3
@@ -272,12 +238,10 @@ def test_makes_examples_of_whole_utterances(run: Run) -> None:
         assert given.values.shape[0] == 8 + frames.shape[0] + 8
 
 
-def test_makes_examples_without_times(run: Run) -> None:
+def test_makes_examples_without_times() -> None:
     """Kaldi's command lines make examples with loops; those at Kaldi's places are equal."""
     folder = CHAIN_REFERENCE / "unconstrained"
-    commands = dict(
-        line.split(": ", 1) for line in (folder / "commands.txt").read_text().splitlines()
-    )
+    commands = kaldi_commands(folder)
     Path("digits").mkdir()
     shutil.copy("phones.txt", "digits/phones.txt")
     made = commands["digits.sup"].replace("../digits/phones", "digits/phones")
@@ -289,19 +253,23 @@ def test_makes_examples_without_times(run: Run) -> None:
     assert status == 0
     assert "Split 3 utts, with total length 432 frames" in errors
     assert "into 16 chunks" in errors
-    found, wanted = (
-        {each.key: each for each in read_chain_examples(path)}
-        for path in ("digits.cegs.ark", folder / "digits.cegs.ark")
-    )
-    assert [key.rpartition("-")[0] for key in found] == [key.rpartition("-")[0] for key in wanted]
-    common = [key for key in found if key in wanted]
-    assert len(common) >= 3
-    for key in common:
-        [mine], [yours] = found[key].outputs, wanted[key].outputs
+    pairs = pairs_at_the_same_place(Path("digits.cegs.ark"), folder / "digits.cegs.ark")
+    assert len(pairs) >= 3
+    for found, wanted in pairs:
+        [mine], [yours] = found.outputs, wanted.outputs
         if mine.supervision.frames_per_sequence == yours.supervision.frames_per_sequence:
             assert mine.supervision.e2e_fsts[0].equals(yours.supervision.e2e_fsts[0])
-            [features], [others] = found[key].inputs, wanted[key].inputs
+            [features], [others] = found.inputs, wanted.inputs
             np.testing.assert_array_equal(features.values, others.values)
+
+
+def pairs_at_the_same_place(
+    found: Path, wanted: Path
+) -> list[tuple[TrainingExample, TrainingExample]]:
+    """The examples of two archives that begin at the same frame; there are as many of each key."""
+    ours, theirs = ({each.key: each for each in read_chain_examples(p)} for p in (found, wanted))
+    assert [key.rpartition("-")[0] for key in ours] == [key.rpartition("-")[0] for key in theirs]
+    return [(ours[key], theirs[key]) for key in ours if key in theirs]
 
 
 def assert_same_example(found: TrainingExample, wanted: TrainingExample) -> None:
@@ -316,12 +284,10 @@ def assert_same_example(found: TrainingExample, wanted: TrainingExample) -> None
     np.testing.assert_array_equal(features.values, others.values)
 
 
-def test_all_of_kaldis_examples(run: Run) -> None:
+def test_all_of_kaldis_examples() -> None:
     """Examples cut at Kaldi's places have the contents of Kaldi's, in the whole archive."""
-    supervisions = {each.key: each.value for each in read_objects("ark:sup.ark", read_supervision)}
-    features = {
-        each.key: each.value for each in read_objects(f"ark:{FEATURES}", read_stored_matrix)
-    }
+    supervisions = read_by_key("sup.ark", read_supervision)
+    features = read_by_key(FEATURES, read_stored_matrix)
     normalization = Normalization(read_fst("normalization.fst"))
     wanted = list(read_chain_examples(DIGITS / "cegs.ark"))
     assert len(wanted) == 252
@@ -343,12 +309,10 @@ def test_all_of_kaldis_examples(run: Run) -> None:
         assert_same_example(found, example)
 
 
-def test_examples_with_more(run: Run) -> None:
+def test_examples_with_more() -> None:
     """Examples can have i-vectors, weights of derivatives, and several lengths."""
-    lengths = {
-        each.key: each.value.frames_per_sequence
-        for each in read_objects("ark:sup.ark", read_supervision)
-    }
+    supervisions = read_by_key("sup.ark", read_supervision)
+    lengths = {key: each.frames_per_sequence for key, each in supervisions.items()}
     with write_table("ark:iv.ark") as ivectors, write_table("ark:weights.ark") as weights:
         for key, length in lengths.items():
             ivectors.write(key, np.arange(2.0 * length).reshape(length, 2))
@@ -399,7 +363,7 @@ def test_examples_with_more(run: Run) -> None:
         (f"--num-frames=30 {GIVEN} ark:sup.ark ark:sup.ark", "sup.ark"),
     ],
 )
-def test_examples_that_cannot_be_made(run: Run, arguments: str, message: str) -> None:
+def test_examples_that_cannot_be_made(arguments: str, message: str) -> None:
     """A mistake gives one line; lengths that do not fit give a warning for each utterance."""
     status, errors = run(f"nnet3-chain-get-egs {arguments}")
 

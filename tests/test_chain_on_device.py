@@ -5,13 +5,13 @@ On a CUDA device the same is tested in `test_gpu.py`.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from chain_cases import denominator, end_to_end, supervision
+from chain_reference import chain_case, parametrize_chain_cases
 from emulated_device import compiler
 from nnet3_descriptors import parse_config, read_nnet, vectorize
 from nnet3_descriptors.files import read_matrix
@@ -24,7 +24,6 @@ from nnet3_training import (
     compute_chain_prob,
     minibatches,
     read_chain_examples,
-    read_chain_supervision,
 )
 from reference_cases import CHAIN_REFERENCE
 from stand_in_cupy import (
@@ -38,7 +37,6 @@ from stand_in_cupy import (
     install,
 )
 
-CASES = sorted((CHAIN_REFERENCE / "random").iterdir())
 DIGITS = CHAIN_REFERENCE / "digits"
 PDFS = 5
 OPTIONS = ChainOptions(leaky_hmm_coefficient=0.1, l2_regularize=0.01, xent_regularize=0.1)
@@ -87,20 +85,12 @@ def on_device(result: Any) -> tuple[np.ndarray, np.ndarray]:
     return result.derivative.held, result.xent_derivative.held
 
 
-@pytest.mark.parametrize("folder", CASES, ids=lambda folder: folder.name)
+@parametrize_chain_cases
 def test_reference_cases(traffic: Traffic, folder: Path) -> None:
     """Objective and derivatives are Kaldi's, within 1e-6 and 1e-5 of the largest."""
-    case = json.loads((folder / "case.json").read_text())
-    options = ChainOptions(
-        leaky_hmm_coefficient=case["leaky"],
-        l2_regularize=case["l2_regularize"],
-        out_of_range_regularize=case["out_of_range"],
-        xent_regularize=case["xent_regularize"],
-    )
-    chain = ChainObjective(folder / "den.fst", options, num_pdfs=case["pdfs"])
-    known = read_chain_supervision(folder / "supervision.bin")
+    case, chain, known, output = chain_case(folder)
 
-    result = chain.compute(known, asarray(read_matrix(folder / "output.mat")))
+    result = chain.compute(known, asarray(output))
 
     assert result.objective == pytest.approx(case["objf"], rel=1e-6)
     wanted = read_matrix(folder / "deriv.mat")

@@ -6,7 +6,6 @@ import importlib.util
 import re
 import shlex
 import shutil
-import wave
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from nnet3_tools.entry_points import MODULES, command_of
 from reference_cases import CHAIN_REFERENCE, ROOT
 from speech_folders import make_transcriber, make_xvector_folder
 from test_readmes import PACKAGES as RUN_TOGETHER
+from wav_files import wav
 
 DOCS = ROOT / "docs"
 DIGITS = ROOT / "examples" / "digits"
@@ -169,11 +169,7 @@ CHANGED = {"cuda.md": {'device="cuda"': "device=device", ', precision="tf32"': "
 def speech(path: Path) -> None:
     """Writes a second of noise with 16 bits and 8 kHz."""
     samples = 3000 * np.random.default_rng(0).standard_normal(8000)
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(8000)
-        file.writeframes(samples.astype(np.int16).tobytes())
+    path.write_bytes(wav(samples.astype("<i2").tobytes(), rate=8000))
 
 
 @pytest.mark.parametrize("name", [name for name in PAGES if name not in ELSEWHERE])

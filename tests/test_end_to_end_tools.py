@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from nnet3_tables import read_objects, read_table, write_table
+from kaldi_tables import read_by_key
+from nnet3_tables import read_table, write_table
 from nnet3_training import ChainSupervision, read_chain_examples
 from nnet3_training.chain import read_table_fst
 from reference_cases import CHAIN_REFERENCE, DIGITS_EXAMPLE
@@ -79,7 +80,7 @@ def test_numerator_fsts(graphs: str, tmp_path: Path, table: str) -> None:
         "LOG (chain-make-num-fst-e2e) Converted 3 Fsts with transition-id to Fsts with pdf-id and "
         "normalized.\n"
     )
-    found = {entry.key: entry.value for entry in read_objects(f"ark:{out}", read_table_fst)}
+    found = read_by_key(out, read_table_fst)
     assert list(found) == [first, lone, other]
     assert found[first].is_acceptor
     assert found[first].equals(found[other])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import wave
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -13,17 +12,14 @@ from nnet3_speech import FbankOptions, FeatureExtractor, MfccOptions, read_wav
 from nnet3_tables import MatrixWriter, VectorWriter, read_table
 from reference_cases import ROOT
 from tool_runs import run_tool
+from wav_files import wav
 
 DATA = ROOT / "packages/nnet3-speech/tests/data"
 KALDI = np.load(DATA / "kaldi.npz")
 WAV = DATA / "k2.wav"
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
 
 def run(line: str, *arguments: object) -> CompletedProcess[str]:
@@ -43,9 +39,8 @@ def said(done: CompletedProcess[str]) -> list[str]:
 
 def write_wav(path: str, samples: np.ndarray, rate: int = 16000) -> None:
     """Writes samples, (n,) or (n, channels), as 16-bit integers."""
-    with wave.open(path, "wb") as file:
-        file.setparams((samples[0].size, 2, rate, 0, "NONE", ""))
-        file.writeframes(samples.astype("<i2").tobytes())
+    data = samples.astype("<i2").tobytes()
+    Path(path).write_bytes(wav(data, channels=samples[0].size, rate=rate))
 
 
 def noise(*shape: int) -> np.ndarray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import shutil
-import wave
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -25,6 +24,7 @@ from nnet3_tools.recipes import runs
 from nnet3_training.recipes import TrainingRun
 from reference_cases import CHAIN_REFERENCE, DIGITS_EXAMPLE
 from tool_runs import run_tool
+from wav_files import wav
 
 DIGITS = CHAIN_REFERENCE / "digits"
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -216,9 +216,8 @@ def test_recordings(folder: Path) -> None:
     (folder / "model" / "conf" / "fbank.conf").write_text("--num-mel-bins=23\n--dither=0\n")
     keys = [line.split()[0] for line in (folder / "text").read_text().splitlines()]
     for key in keys:
-        with wave.open(f"{key}.wav", "wb") as file:
-            file.setparams((1, 2, 16000, 0, "NONE", ""))
-            file.writeframes((3000 * rng.standard_normal(16000)).astype("<i2").tobytes())
+        samples = (3000 * rng.standard_normal(16000)).astype("<i2")
+        Path(f"{key}.wav").write_bytes(wav(samples.tobytes()))
     (folder / "wav.scp").write_text("".join(f"{key} {key}.wav\n" for key in keys))
 
     done = fine_tune(

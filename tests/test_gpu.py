@@ -13,7 +13,6 @@ then.
 from __future__ import annotations
 
 import gc
-import json
 import os
 import warnings
 from collections.abc import Iterator, Mapping
@@ -22,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from chain_reference import chain_case, parametrize_chain_cases
 from example_generator import Example, example_of_seed, random_arrays
 from judged_cases import case_of_seed
 from judging import judge
@@ -33,14 +33,12 @@ from nnet3_descriptors.files import read_matrix
 from nnet3_runtime_cuda import DeviceError, DeviceMemoryError, DeviceNnet, NnetComputer, RunError
 from nnet3_runtime_cuda.kernels import convolution
 from nnet3_training import (
-    ChainObjective,
     ChainOptions,
     ChainTraining,
     Trainer,
     TrainerOptions,
     minibatches,
     read_chain_examples,
-    read_chain_supervision,
 )
 from reference_cases import (
     CHAIN_REFERENCE,
@@ -449,29 +447,18 @@ def test_networks_give_their_memory_back(pool: Any, device: Any) -> None:
 # ---- the objective of chain models ----
 
 
-CHAIN_CASES = sorted((CHAIN_REFERENCE / "random").iterdir())
-
-
-@pytest.mark.parametrize("folder", CHAIN_CASES, ids=lambda folder: folder.name)
+@parametrize_chain_cases
 def test_chain_objective(cupy: Any, folder: Path) -> None:
     """Objective and derivatives are Kaldi's, and the derivatives stay on the device."""
-    case = json.loads((folder / "case.json").read_text())
-    options = ChainOptions(
-        leaky_hmm_coefficient=case["leaky"],
-        l2_regularize=case["l2_regularize"],
-        out_of_range_regularize=case["out_of_range"],
-        xent_regularize=case["xent_regularize"],
-    )
-    chain = ChainObjective(folder / "den.fst", options, num_pdfs=case["pdfs"])
-    supervision = read_chain_supervision(folder / "supervision.bin")
-    output = cupy.asarray(read_matrix(folder / "output.mat"))
+    case, chain, supervision, values = chain_case(folder)
+    output = cupy.asarray(values)
     for _ in range(RUNS):
         result = chain.compute(supervision, output)
         assert isinstance(result.derivative, cupy.ndarray)
         assert result.objective == pytest.approx(case["objf"], rel=TOLERANCE)
         found = {"derivative": result.derivative.get()}
         assert_close(found, {"derivative": read_matrix(folder / "deriv.mat")}, TOLERANCE)
-        if options.xent_regularize:
+        if chain.options.xent_regularize:
             found = {"derivative": result.xent_derivative.get()}
             assert_close(found, {"derivative": read_matrix(folder / "xent_deriv.mat")}, TOLERANCE)
 

@@ -25,11 +25,7 @@ FILES = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
 
 def extract(*arguments: str) -> CompletedProcess[str]:

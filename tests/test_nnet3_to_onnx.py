@@ -10,17 +10,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-import kaldi_native_io
 import numpy as np
 import onnxruntime
 import pytest
-from kaldi_tables import assert_same_archive, read_archive
+from kaldi_tables import assert_same_archive, read_archive, read_vectors
 from nnet3 import Model
 from nnet3_descriptors import parse_config, read_nnet, write_nnet
 from nnet3_graph import NotComputableError
 from nnet3_tools.models.exporting import nnet3_to_onnx, start_path
 from reference_cases import DIGITS_EXAMPLE, DIGITS_REFERENCE, TOOLS_REFERENCE
 from speech_folders import make_xvector_folder
+from test_reference_loops import CASES, case_file
 from tool_runs import run_tool
 
 DRIVER = runpy.run_path(str(DIGITS_EXAMPLE / "recognise_onnx.py"))
@@ -89,10 +89,7 @@ def test_ivectors(tmp_path: Path) -> None:
     written(TOOLS_REFERENCE / "tdnn-ivector.raw", tmp_path / "net.onnx", *arguments)
     session = session_of(tmp_path / "net.onnx")
     features = read_archive(TOOLS_REFERENCE / "feats5.ark")
-    with kaldi_native_io.SequentialFloatVectorReader(
-        f"ark:{TOOLS_REFERENCE / 'ivectors3.ark'}"
-    ) as reader:
-        ivectors = {key: np.array(vector) for key, vector in reader}
+    ivectors = read_vectors(TOOLS_REFERENCE / "ivectors3.ark")
 
     found = {key: compute(session, rows, ivectors[key][None]) for key, rows in features.items()}
 
@@ -112,9 +109,7 @@ def test_subsampling(frames: int, chunk: int, tmp_path: Path) -> None:
     assert about(session)["frames_per_chunk"] == chunk
     assert (f"Chunks have {chunk} frames" in done.stderr) == (chunk != frames)
     expected = read_archive(TOOLS_REFERENCE / "tdnnf-chain.sub3.ark")
-    scale = max(np.abs(rows).max() for rows in expected.values())
-    relative = [{key: rows / scale for key, rows in each.items()} for each in (found, expected)]
-    assert_same_archive(*relative, TOLERANCE)
+    assert_same_archive(found, expected, TOLERANCE, is_relative=True)
 
 
 def test_a_folder_says_the_subsampling(tmp_path: Path) -> None:
@@ -176,9 +171,7 @@ def test_chunks_are_those_of_compute(
 def test_xvectors(tmp_path: Path) -> None:
     """An x-vector model gives one vector for all frames, for the given number of sequences."""
     features = read_archive(TOOLS_REFERENCE / "feats6.ark")
-    path = TOOLS_REFERENCE / "xvector.whole.ark"
-    with kaldi_native_io.SequentialFloatVectorReader(f"ark:{path}") as reader:
-        expected = {key: np.array(vector) for key, vector in reader}
+    expected = read_vectors(TOOLS_REFERENCE / "xvector.whole.ark")
     for key, frames in list(features.items())[-2:]:
         options = [f"--frames={len(frames)}", "--xvector", "--sequences=2"]
         written(TOOLS_REFERENCE / "xvector-stats.raw", tmp_path / "net.onnx", *options)
@@ -197,9 +190,7 @@ def test_xvectors_of_any_length(opset: int, tmp_path: Path) -> None:
     network = TOOLS_REFERENCE / "xvector-stats.raw"
     written(network, tmp_path / "net.onnx", "--xvector", f"--opset={opset}")
     session = session_of(tmp_path / "net.onnx")
-    path = TOOLS_REFERENCE / "xvector.whole.ark"
-    with kaldi_native_io.SequentialFloatVectorReader(f"ark:{path}") as reader:
-        expected = {key: np.array(vector) for key, vector in reader}
+    expected = read_vectors(TOOLS_REFERENCE / "xvector.whole.ark")
     features = read_archive(TOOLS_REFERENCE / "feats6.ark")
     longest = max(features.values(), key=len)
     least = about(session)["least_frames"]
@@ -260,20 +251,19 @@ def test_random_features_for_8_bits(tmp_path: Path) -> None:
     assert "For random features, a random i-vector: 2,400 rows of output" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("name", "chunk", "subsampling"), [("lstmp", 10, 1), ("lstmp", 21, 1), ("tdnnf-chain", 21, 3)]
-)
+@pytest.mark.parametrize(("name", "chunk", "subsampling"), CASES)
 def test_streams(name: str, chunk: int, subsampling: int, tmp_path: Path) -> None:
     """A stream computes, chunk by chunk, Kaldi's outputs."""
     arguments = [f"--frames={chunk}", f"--frame-subsampling-factor={subsampling}", "--stream"]
     written(TOOLS_REFERENCE / f"{name}.raw", tmp_path / "net.onnx", *arguments)
-    sampled = f"s{subsampling}" if subsampling > 1 else ""
-    expected = read_archive(TOOLS_REFERENCE / f"looped.{name}.c{chunk}{sampled}.ark")
-    scale = max(np.abs(rows).max() for rows in expected.values())
 
-    for key, frames in read_archive(TOOLS_REFERENCE / "feats6.ark").items():
-        rows = compute_stream(*stream_of(tmp_path / "net.onnx"), frames)
-        np.testing.assert_allclose(rows / scale, expected[key] / scale, atol=TOLERANCE)
+    found = {
+        key: compute_stream(*stream_of(tmp_path / "net.onnx"), frames)
+        for key, frames in read_archive(TOOLS_REFERENCE / "feats6.ark").items()
+    }
+
+    expected = read_archive(case_file(name, chunk, subsampling, "ark"))
+    assert_same_archive(found, expected, TOLERANCE, is_relative=True)
 
 
 @pytest.mark.parametrize("sequences", [0, 2])

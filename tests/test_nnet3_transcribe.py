@@ -1,17 +1,17 @@
 """nnet3-transcribe: phones and words of recordings, as the libraries find them."""
 
 import shutil
-import wave
 from pathlib import Path
 
 import nnet3
 import numpy as np
 import pytest
-from nnet3_speech import WordDecoder, best_phones, without_positions
+from nnet3_speech import WordDecoder, best_phones, read_wav, without_positions
 from nnet3_tables import read_table
 from reference_cases import ROOT
 from speech_folders import make_transcriber
 from tool_runs import run_tool
+from wav_files import wav
 
 WAV = ROOT / "packages" / "nnet3-speech" / "tests" / "data" / "k2.wav"
 
@@ -77,15 +77,10 @@ def test_words(folder: Path, tmp_path: Path, nbest: int) -> None:
 
 def test_channels(folder: Path, tmp_path: Path) -> None:
     """Each channel of a recording is transcribed alone."""
-    with wave.open(str(WAV)) as file:
-        rate, data = file.getframerate(), file.readframes(file.getnframes())
-    samples = np.frombuffer(data, "<i2")
+    recording = read_wav(WAV)
+    samples = recording.samples[0].astype("<i2")
     both = np.stack([samples, samples[::-1]], axis=1)
-    with wave.open(str(tmp_path / "both.wav"), "wb") as file:
-        file.setnchannels(2)
-        file.setsampwidth(2)
-        file.setframerate(rate)
-        file.writeframes(both.tobytes())
+    (tmp_path / "both.wav").write_bytes(wav(both.tobytes(), channels=2, rate=recording.rate))
 
     done = run_tool("nnet3-transcribe", folder, tmp_path / "both.wav")
     alone = run_tool("nnet3-transcribe", folder, WAV)

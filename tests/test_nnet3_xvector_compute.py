@@ -4,28 +4,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-import kaldi_native_io
 import numpy as np
 import pytest
-from reference_cases import TOOLS_REFERENCE
+from kaldi_tables import read_vectors
+from reference_cases import TOOLS_REFERENCE, kaldi_commands
 
 TOOL = Path(sys.executable).with_name("nnet3-xvector-compute")
+LINES = map(str.split, kaldi_commands(TOOLS_REFERENCE).values())
+COMMANDS = [arguments for tool, *arguments in LINES if tool == TOOL.name]
+"""Options and arguments of the command lines that gave Kaldi's vectors."""
 
 
-def kaldi_commands() -> list[list[str]]:
-    """The command lines that gave Kaldi's vectors: options and arguments."""
-    lines = (TOOLS_REFERENCE / "commands.txt").read_text().splitlines()
-    commands = [line.partition(": ")[2].split() for line in lines]
-    return [command[1:] for command in commands if command[0] == TOOL.name]
-
-
-def vectors(path: str | Path) -> dict[str, np.ndarray]:
-    """The vectors of an archive by key, in its order."""
-    with kaldi_native_io.SequentialFloatVectorReader(f"ark:{path}") as reader:
-        return {key: np.array(vector) for key, vector in reader}
-
-
-@pytest.mark.parametrize("command", kaldi_commands(), ids=lambda command: command[-1])
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[-1])
 def test_same_vectors_as_kaldi(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -42,8 +32,8 @@ def test_same_vectors_as_kaldi(
     )
 
     assert done.returncode == 0, done.stderr
-    expected = vectors(wspecifier.removeprefix("ark:"))
-    actual = vectors(tmp_path / "vectors.ark")
+    expected = read_vectors(wspecifier.removeprefix("ark:"))
+    actual = read_vectors(tmp_path / "vectors.ark")
     assert list(expected) == list(actual)
     for key, vector in expected.items():
         np.testing.assert_allclose(actual[key], vector, rtol=0, atol=1e-5 * np.abs(vector).max())
@@ -67,8 +57,8 @@ def test_short_utterances_fail_without_padding(tmp_path: Path) -> None:
     )
 
     assert done.returncode == 1
-    keys = list(vectors(TOOLS_REFERENCE / "xvector.whole.ark"))
+    keys = list(read_vectors(TOOLS_REFERENCE / "xvector.whole.ark"))
     lines = [line for line in done.stderr.splitlines() if "fewer than the least" in line]
     assert len(lines) == len(keys)
     assert all(f"'{key}'" in line for key, line in zip(keys, lines, strict=True))
-    assert vectors(tmp_path / "vectors.ark") == {}
+    assert read_vectors(tmp_path / "vectors.ark") == {}

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import functools
-import re
 from pathlib import Path
 
 import attrs
 import numpy as np
 import pytest
-from nnet3 import load
 from nnet3_descriptors import read_nnet
 from nnet3_descriptors.files import open_reader
-from nnet3_tables import read_table
 from nnet3_tools.training.lda_stats import LdaStats
 from nnet3_training import DenominatorGraph, Evaluator, in_test_mode, read_chain_examples
 from nnet3_training.chain import example_bytes
@@ -27,36 +24,6 @@ compute_post, add_post = (
     functools.partial(run_tool, name)
     for name in ("nnet3-chain-compute-post", "nnet3-chain-add-post-to-egs")
 )
-
-CHUNKS = "--frame-subsampling-factor=3", "--frames-per-chunk=30"
-
-
-def test_posteriors_of_features(tmp_path: Path) -> None:
-    """Posteriors are those of the denominator, of pdfs or of sums of them."""
-    halves = np.zeros((2, 62), dtype=np.float32)
-    halves[0, :31] = halves[1, 31:] = 1.0
-    rows = (" ".join(map(str, row)) for row in halves.tolist())
-    (tmp_path / "halves.mat").write_text(f" [\n{chr(10).join(rows)} ]\n")
-    pdfs, phones = (f"ark:{tmp_path / name}" for name in ("pdfs.ark", "phones.ark"))
-
-    done = compute_post(*CHUNKS, MODEL, DEN, FEATURES, pdfs)
-    transform = f"--transform-mat={tmp_path / 'halves.mat'}"
-    compute_post(*CHUNKS, transform, MODEL, DEN, FEATURES, phones)
-
-    assert done.returncode == 0, done.stderr
-    model, graph = load(MODEL), DenominatorGraph(DEN, 62)
-    summed, total, count = dict(read_table(phones)), 0.0, 0
-    found = dict(read_table(pdfs))
-    for key, frames in read_table(FEATURES):
-        outputs = model.compute(frames, frame_subsampling_factor=3, frames_per_chunk=30)
-        wanted = graph.forward_backward(outputs, 1, 0.1)
-        np.testing.assert_allclose(found[key], wanted.derivative, atol=1e-4)
-        np.testing.assert_allclose(summed[key], found[key] @ halves.T, atol=1e-5)
-        total, count = total + wanted.log_prob, count + len(outputs)
-    assert list(found) == [key for key, _ in read_table(FEATURES)]
-    line = re.search(r"log-prob per \(output\) frame was (.*) over (.*) frames\.", done.stderr)
-    assert float(line[1]) == pytest.approx(total / count, abs=1e-4)
-    assert int(line[2]) == count
 
 
 @pytest.mark.parametrize(

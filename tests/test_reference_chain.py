@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import io
 import itertools
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from chain_reference import chain_case, parametrize_chain_cases
 from nnet3_descriptors import read_nnet, vectorize
 from nnet3_descriptors.files import read_matrix, read_vector
 from nnet3_training import (
-    ChainObjective,
     ChainOptions,
     ChainResult,
     ChainSupervision,
@@ -40,7 +38,6 @@ from nnet3_training.recipes import RecipeOptions, train_recipe
 from reference_cases import CHAIN_REFERENCE, assert_close
 
 DIGITS = CHAIN_REFERENCE / "digits"
-CASES = sorted((CHAIN_REFERENCE / "random").iterdir())
 FSTS = sorted(CHAIN_REFERENCE.glob("**/*.fst"))
 SUPERVISIONS = sorted(CHAIN_REFERENCE.glob("random/*/*.bin"))
 PROPERTIES = slice(34, 42)
@@ -77,7 +74,7 @@ def test_supervisions(path: Path, tmp_path: Path) -> None:
     assert state_times(supervision.fst)[-1] == supervision.num_frames
 
 
-@pytest.mark.parametrize("folder", CASES, ids=name)
+@parametrize_chain_cases
 def test_supervisions_in_text(folder: Path, tmp_path: Path) -> None:
     """A supervision in text equals that in binary, and is written as Kaldi wrote it."""
     text = read_chain_supervision(folder / "supervision.txt")
@@ -90,7 +87,7 @@ def test_supervisions_in_text(folder: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(text.fst.costs, binary.fst.costs, rtol=1e-6)
 
 
-@pytest.mark.parametrize("folder", CASES, ids=name)
+@parametrize_chain_cases
 def test_merged_supervisions(folder: Path) -> None:
     """Merged sequences give the FST that Kaldi merged them to, state by state."""
     merged = read_chain_supervision(folder / "supervision.bin")
@@ -99,63 +96,34 @@ def test_merged_supervisions(folder: Path) -> None:
     assert ChainSupervision.merged(parts).fst.equals(merged.fst)
 
 
-@functools.cache
-def computed(folder: Path, dtype: type) -> tuple[ChainObjective, ChainResult]:
-    """The objective of a case, and the result for its outputs."""
-    case = json.loads((folder / "case.json").read_text())
-    options = ChainOptions(
-        leaky_hmm_coefficient=case["leaky"],
-        l2_regularize=case["l2_regularize"],
-        out_of_range_regularize=case["out_of_range"],
-        xent_regularize=case["xent_regularize"],
-    )
-    objective = ChainObjective(folder / "den.fst", options, num_pdfs=case["pdfs"])
-    supervision = read_chain_supervision(folder / "supervision.bin")
-    output = read_matrix(folder / "output.mat").astype(dtype)
-    return objective, objective.compute(supervision, output)
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("folder", CASES, ids=name)
+@parametrize_chain_cases
 def test_objective(folder: Path, dtype: type) -> None:
     """Objective, l2 term, derivatives and initial probabilities are Kaldi's within rounding."""
-    case = json.loads((folder / "case.json").read_text())
-    objective, result = computed(folder, dtype)
-
-    assert result.is_sound
-    assert result.objective == pytest.approx(case["objf"], rel=1e-6)
-    assert result.l2_term == pytest.approx(case["l2_term"], rel=1e-6)
-    assert result.weight == case["weight_total"]
-    found = {"output": result.derivative, "xent": result.xent_derivative}
-    derivatives = {key: array.astype(np.float32) for key, array in found.items()}
-    files = {"output": "deriv.mat", "xent": "xent_deriv.mat"}
-    wanted = {key: read_matrix(folder / file) for key, file in files.items()}
-    assert_close(derivatives, wanted, 5e-6)
+    case, objective, supervision, output = chain_case(folder)
+    assert_kaldis_result(objective.compute(supervision, output.astype(dtype)), case, folder)
     probs = read_vector(folder / "initial_probs.vec")
     np.testing.assert_allclose(objective.graph.initial_probs, probs, atol=1e-7)
+
+
+def assert_kaldis_result(found: ChainResult, case: dict[str, Any], folder: Path) -> None:
+    """Checks the figures and derivatives of an objective."""
+    assert found.is_sound
+    assert found.objective == pytest.approx(case["objf"], rel=1e-6)
+    assert found.l2_term == pytest.approx(case["l2_term"], rel=1e-6)
+    assert found.weight == case["weight_total"]
+    derivatives = {"deriv": found.derivative, "xent_deriv": found.xent_derivative}
+    single = {name: array.astype(np.float32) for name, array in derivatives.items()}
+    assert_close(single, {name: read_matrix(folder / f"{name}.mat") for name in single}, 5e-6)
 
 
 def test_end_to_end_objective() -> None:
     """With loops in FSTs, all figures are Kaldi's within rounding."""
     folder = CHAIN_REFERENCE / "end_to_end"
-    case = json.loads((folder / "case.json").read_text())
-    expected = {key: case.pop(key) for key in ("objf", "l2_term", "weight_total")}
-    output = read_matrix(folder / "output.mat")
-    supervision = read_chain_supervision(folder / "supervision.bin")
-
-    objective = ChainObjective(
-        read_fst(folder / "den.fst"), ChainOptions(**case), num_pdfs=output.shape[1]
-    )
-    found = objective.compute(supervision, output)
+    case, objective, supervision, output = chain_case(folder)
 
     assert supervision.fst is None
-    assert found.objective == pytest.approx(expected["objf"], rel=1e-6)
-    assert found.l2_term == pytest.approx(expected["l2_term"], rel=1e-6)
-    assert found.weight == expected["weight_total"]
-    derivatives = {"output": found.derivative, "xent": found.xent_derivative}
-    files = {"output": "deriv.mat", "xent": "xent_deriv.mat"}
-    wanted = {key: read_matrix(folder / file) for key, file in files.items()}
-    assert_close(derivatives, wanted, 5e-6)
+    assert_kaldis_result(objective.compute(supervision, output), case, folder)
 
 
 # ---- digits ----
@@ -169,44 +137,12 @@ def test_examples() -> None:
     assert [example_bytes(entry.value) for entry in entries] == [each.data for each in entries]
 
 
-def test_examples_in_text() -> None:
-    """Examples in text equal those in binary, to the seven digits of their numbers."""
-    examples = list(read_chain_examples(DIGITS / "cegs8.ark"))
-    text = b"".join(
-        f"{each.key} ".encode() + example_bytes(each, binary=False) for each in examples
-    )
-
-    found = list(read_chain_examples(io.BytesIO(text)))
-
-    assert [each.key for each in found] == [each.key for each in examples]
-    for one, other in zip(found, examples, strict=True):
-        np.testing.assert_allclose(one.inputs[0].values, other.inputs[0].values, rtol=1e-6)
-        mine, yours = one.outputs[0].supervision, other.outputs[0].supervision
-        np.testing.assert_array_equal(mine.fst.labels, yours.fst.labels)
-        np.testing.assert_array_equal(mine.deriv_weights, yours.deriv_weights)
-
-
 OPTIONS = {"leaky_hmm_coefficient": 0.1, "l2_regularize": 0.00005, "xent_regularize": 0.1}
 """The options of all of Kaldi's command lines."""
 
 
-@pytest.mark.parametrize("model", ["initial", "trained"])
-def test_evaluation(model: str) -> None:
-    """The objective of examples is that of nnet3-chain-compute-prob, to all printed digits."""
-    file = {"initial": "initial.raw", "trained": "train.m0.9.raw"}[model]
-    nnet = read_nnet(DIGITS / file)
-    training = ChainTraining(nnet, DIGITS / "den.fst", ChainOptions(**OPTIONS))
-    log = (DIGITS / f"prob.{model}.log").read_text()
-
-    sums = compute_chain_prob(nnet, training, read_chain_examples(DIGITS / "cegs8.ark"))
-
-    printed = dict(re.findall(r"log-probability for '(\S+)' is (\S+)", log))
-    assert {key: f"{each.per_frame:.6g}" for key, each in sums.items()} == printed
-    assert sums["output"].weight == 80
-
-
 def test_evaluation_of_unconstrained_examples() -> None:
-    """The same for examples without times."""
+    """The objective of examples without times is Kaldi's, to all printed digits."""
     folder = CHAIN_REFERENCE / "unconstrained"
     nnet = read_nnet(DIGITS / "train.m0.9.raw")
     training = ChainTraining(nnet, DIGITS / "den.fst", ChainOptions(**OPTIONS))

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from chain_graphs import largest_difference
+from chain_reference import CASES
+from kaldi_tables import read_by_key
 from nnet3_speech.hmm import (
     ContextDependency,
     Transitions,
@@ -17,7 +19,6 @@ from nnet3_speech.hmm import (
     read_tree,
     write_tree,
 )
-from nnet3_tables import read_objects
 from nnet3_training import (
     Fst,
     read_chain_examples,
@@ -25,19 +26,14 @@ from nnet3_training import (
     read_fst,
 )
 from nnet3_training.chain import read_supervision
-from nnet3_training.chain.fsts.files import vector_bytes
 from nnet3_training.chain.graphs import (
     Normalization,
-    PhoneLmOptions,
     ProtoSupervision,
     SupervisionOptions,
     SupervisionSplitter,
-    estimate_phone_lm,
     make_denominator_fst,
     make_normalization_fst,
-    read_alignment,
     read_phone_lattice,
-    read_phones,
     supervision_of,
     unconstrained,
 )
@@ -46,7 +42,6 @@ from reference_cases import CHAIN_REFERENCE
 DIGITS = CHAIN_REFERENCE / "digits"
 LATTICES = CHAIN_REFERENCE / "lattices"
 UNCONSTRAINED = CHAIN_REFERENCE / "unconstrained"
-CASES = sorted((CHAIN_REFERENCE / "random").iterdir())
 
 
 def name(path: Path) -> str:
@@ -67,16 +62,6 @@ def test_trees(folder: Path, tmp_path: Path) -> None:
     write_tree(system(folder)[0], tmp_path / "tree")
 
     assert (tmp_path / "tree").read_bytes() == (folder / "tree").read_bytes()
-
-
-def test_phone_lm() -> None:
-    """The phone language model is chain-est-phone-lm's, state by state."""
-    phones = read_objects(f"ark:{DIGITS}/phone_seqs.txt", read_phones)
-    options = PhoneLmOptions(num_extra_lm_states=50, ngram_order=3, no_prune_ngram_order=2)
-
-    model = estimate_phone_lm((entry.value for entry in phones), options)
-
-    assert model.fst.equals(read_fst(DIGITS / "phone_lm.fst"))
 
 
 @pytest.mark.parametrize("folder", [*CASES, DIGITS], ids=name)
@@ -112,32 +97,6 @@ def test_supervisions_of_sequences(folder: Path) -> None:
         assert found.label_dim == wanted.label_dim
 
 
-def test_supervisions_of_digits() -> None:
-    """Supervisions, and parts of them in examples, are chain-get-supervision's, state by state."""
-    options = SupervisionOptions(frame_subsampling_factor=3)
-    alignments = {
-        entry.key: entry.value for entry in read_objects(f"ark:{DIGITS}/phones.txt", read_alignment)
-    }
-    wanted = {
-        entry.key: entry.value for entry in read_objects(f"ark:{DIGITS}/sup.ark", read_supervision)
-    }
-    assert len(wanted) == 60
-    splitters = {}
-    for key, supervision in wanted.items():
-        proto = ProtoSupervision.from_alignment(alignments[key], options)
-        found = supervision_of(proto, *system(DIGITS))
-        assert found.fst.equals(supervision.fst)
-        assert found.frames_per_sequence == supervision.frames_per_sequence
-        splitters[key] = SupervisionSplitter(found)
-
-    normalization = Normalization(read_fst(DIGITS / "normalization.fst"))
-    for example in read_chain_examples(DIGITS / "cegs8.ark"):
-        key, _, first = example.key.rpartition("-")
-        known = example.outputs[0].supervision
-        part = splitters[key].part(int(first) // 3, known.frames_per_sequence)
-        assert normalization.added(part).fst.equals(known.fst)
-
-
 SCALED = SupervisionOptions(
     frame_subsampling_factor=3, lm_scale=0.5, left_tolerance=2, right_tolerance=1
 )
@@ -151,24 +110,20 @@ SCALED = SupervisionOptions(
 )
 def test_supervisions_of_lattices(lattices: str, wanted: str, options: SupervisionOptions) -> None:
     """Supervisions are chain-get-supervision's, state by state, with graph costs within 1e-5."""
-    known = {
-        entry.key: entry.value
-        for entry in read_objects(f"ark:{LATTICES / wanted}", read_supervision)
-    }
-    count = 0
-    for entry in read_objects(f"ark:{LATTICES / lattices}", read_phone_lattice):
-        proto = ProtoSupervision.from_lattice(entry.value, options)
+    known = read_by_key(LATTICES / wanted, read_supervision)
+    given = read_by_key(LATTICES / lattices, read_phone_lattice)
+    assert len(given) == len(known) == 3
+    for key, lattice in given.items():
+        proto = ProtoSupervision.from_lattice(lattice, options)
         found = supervision_of(proto, *system(DIGITS))
 
-        fst, kaldi = found.fst, known[entry.key].fst
+        fst, kaldi = found.fst, known[key].fst
         assert fst.labels.tolist() == kaldi.labels.tolist()
         assert fst.destinations.tolist() == kaldi.destinations.tolist()
         assert fst.splits.tolist() == kaldi.splits.tolist()
         assert fst.costs == pytest.approx(kaldi.costs, abs=1e-5)
         assert fst.final_costs == pytest.approx(kaldi.final_costs, abs=1e-5)
-        assert found.frames_per_sequence == known[entry.key].frames_per_sequence
-        count += 1
-    assert count == len(known) == 3
+        assert found.frames_per_sequence == known[key].frames_per_sequence
 
 
 @pytest.mark.parametrize(
@@ -188,17 +143,14 @@ def test_unconstrained(case: str, folder: Path, count: int, is_normalized: bool)
     """
     _, transitions = system(folder)
     normalization = Normalization(read_fst(folder / "normalization.fst"))
-    splitters = {
-        entry.key: SupervisionSplitter(entry.value)
-        for entry in read_objects(f"ark:{UNCONSTRAINED}/{case}.sup.ark", read_supervision)
-    }
+    whole = read_by_key(UNCONSTRAINED / f"{case}.sup.ark", read_supervision)
     rng = np.random.default_rng(1)
     examples = list(read_chain_examples(UNCONSTRAINED / f"{case}.cegs.ark"))
     assert len(examples) == count
     for example in examples:
         key, _, first = example.key.rpartition("-")
         wanted = example.outputs[0].supervision
-        part = splitters[key].part(int(first) // 3, wanted.frames_per_sequence)
+        part = SupervisionSplitter(whole[key]).part(int(first) // 3, wanted.frames_per_sequence)
         found = unconstrained(part, transitions, rng)
         assert is_path(found.alignment_pdfs, part.fst, transitions)
         assert is_path(wanted.alignment_pdfs, part.fst, transitions)
@@ -221,10 +173,3 @@ def is_path(pdfs: Sequence[int], fst: Fst, transitions: Transitions) -> bool:
             if label and source in states and transitions.pdfs[label] == pdf
         }  # fmt: skip
     return any(np.isfinite(fst.final_costs[state]) for state in states)
-
-
-def test_denominator_is_written_as_openfst_does() -> None:
-    """Kaldi can read the FST: header and arcs are those of a vector FST."""
-    found = make_denominator_fst(read_fst(DIGITS / "phone_lm.fst"), *system(DIGITS))
-
-    assert len(vector_bytes(found)) == (DIGITS / "den.fst").stat().st_size

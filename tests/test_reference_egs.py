@@ -15,12 +15,10 @@ from nnet3_descriptors.files import read_entries
 from nnet3_tools.entry_points import command_of
 from nnet3_training import TrainingExample, read_examples, write_examples
 from nnet3_training.egs import CRandom, read_example
-from reference_cases import DIGITS_REFERENCE, REFERENCE
+from reference_cases import DIGITS_REFERENCE, REFERENCE, kaldi_commands
 
 TRAINING = REFERENCE / "training"
-COMMANDS = dict(
-    line.split(": ", 1) for line in (TRAINING / "commands.txt").read_text().strip().splitlines()
-)
+COMMANDS = kaldi_commands(TRAINING)
 
 TOLERANCE = "--targets-length-tolerance=1000 "
 """An option of the command get.input3."""

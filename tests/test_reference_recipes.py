@@ -9,14 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from chain_graphs import largest_difference
-from nnet3_tables import read_objects, read_table
+from kaldi_tables import read_by_key
+from nnet3_tables import read_table
 from nnet3_training import TrainingExample, read_chain_examples, read_examples
 from nnet3_training.chain import read_table_fst
-from reference_cases import REFERENCE
+from reference_cases import REFERENCE, kaldi_commands
 from tool_runs import run_tool
 
 RECIPES = REFERENCE / "recipes"
-COMMANDS = dict(line.split(": ", 1) for line in (RECIPES / "commands.txt").read_text().splitlines())
+COMMANDS = kaldi_commands(RECIPES)
 
 
 @pytest.fixture
@@ -70,10 +71,7 @@ def test_end_to_end_examples(written: Written) -> None:
 def test_numerators(written: Written) -> None:
     """FSTs are Kaldi's up to the numbers of states, and empty where Kaldi rejects the graph."""
     wanted, found, _ = written
-    ours, theirs = (
-        {entry.key: entry.value for entry in read_objects(f"ark:{path}", read_table_fst)}
-        for path in (found, wanted)
-    )
+    ours, theirs = (read_by_key(path, read_table_fst) for path in (found, wanted))
 
     assert list(ours) == list(theirs)
     assert [fst.num_states for fst in ours.values()] == [fst.num_states for fst in theirs.values()]

@@ -23,13 +23,11 @@ from nnet3_tables import read_table
 from nnet3_tools.entry_points import command_of
 from nnet3_training import Trainer
 from nnet3_training.egs import CRandom
-from reference_cases import DIGITS_EXAMPLE, DIGITS_REFERENCE, REFERENCE
+from reference_cases import DIGITS_EXAMPLE, DIGITS_REFERENCE, REFERENCE, kaldi_commands
 from test_reference_training import KaldiTrainer, decisions
 
 TRAINING = REFERENCE / "training"
-COMMANDS = dict(
-    line.split(": ", 1) for line in (TRAINING / "commands.txt").read_text().strip().splitlines()
-)
+COMMANDS = kaldi_commands(TRAINING)
 
 NUMBER = re.compile(r"(?<![\w.])-?(?:\d+(?:\.\d+)?(?:e-?\d+)?|inf|nan)(?![\w])")
 Run = Callable[..., str]

@@ -16,21 +16,12 @@ KALDI = ROOT / "packages/nnet3-speech/tests/plda"
 VECTORS = f"ark:{KALDI}/vec.txt"
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
 
-def run(tool: str, *arguments: object) -> CompletedProcess[str]:
-    """Runs a tool."""
-    return run_tool(tool, *map(str, arguments))
-
-
-def score(*arguments: object, trials: str = f"{KALDI}/trials") -> CompletedProcess[str]:
+def score(*arguments: str, trials: str = f"{KALDI}/trials") -> CompletedProcess[str]:
     """Runs ivector-plda-scoring on Kaldi's vectors."""
-    return run(
+    return run_tool(
         "ivector-plda-scoring", *arguments, KALDI / "plda", VECTORS, VECTORS, trials, "scores"
     )
 
@@ -64,12 +55,12 @@ def test_scores_of_kaldi(name: str, options: list[str]) -> None:
 
 def test_from_utterances_to_scores() -> None:
     """Means by speaker and their numbers of utterances go on to the scores."""
-    done = run("ivector-mean", f"ark:{KALDI}/spk2utt", VECTORS, "ark:means", "ark,t:num_utts")
+    done = run_tool("ivector-mean", f"ark:{KALDI}/spk2utt", VECTORS, "ark:means", "ark,t:num_utts")
     assert done.returncode == 0
     assert "Computed mean of 30 speakers (0 with no utterances), consisting of " in done.stderr
     Path("trials").write_text("s00 s00u0\ns01 s00u0\n", encoding="utf-8")
 
-    done = run(
+    done = run_tool(
         "ivector-plda-scoring", "--num-utts=ark:num_utts", "--simple-length-normalization",
         KALDI / "plda", "ark:means", VECTORS, "trials", "scores",
     )  # fmt: skip
@@ -97,7 +88,7 @@ def test_from_utterances_to_scores() -> None:
 def test_numbers_of_utterances(form: str) -> None:
     """They are read in both forms that ivector-mean writes."""
     Path("spk2utt").write_text("s00u0 s00u0 s00u1 s00u2\ns01u0 s01u0\n", encoding="utf-8")
-    run("ivector-mean", "ark:spk2utt", VECTORS, "ark:means", f"{form}:num_utts")
+    run_tool("ivector-mean", "ark:spk2utt", VECTORS, "ark:means", f"{form}:num_utts")
     Path("trials").write_text("s00u0 s02u0\ns01u0 s02u0\ns02u0 s02u0\n", encoding="utf-8")
 
     done = score("--num-utts=ark:num_utts", trials="trials")
@@ -118,7 +109,7 @@ def test_numbers_of_utterances(form: str) -> None:
 @pytest.mark.parametrize("binary", [True, False])
 def test_mean_of_all(binary: bool) -> None:
     """With two arguments the mean of all vectors is written to a file, as text if not asked."""
-    done = run("ivector-mean", *(["--binary"] if binary else []), VECTORS, "mean.vec")
+    done = run_tool("ivector-mean", *(["--binary"] if binary else []), VECTORS, "mean.vec")
 
     expected = np.mean([value for _, value in read_table(VECTORS)], axis=0, dtype=np.float64)
     assert done.returncode == 0
@@ -130,7 +121,7 @@ def test_missing_utterances() -> None:
     """A speaker has the mean of the utterances that are there; one without any is left out."""
     Path("spk2utt").write_text("one s00u0 none\ntwo none\n", encoding="utf-8")
 
-    done = run("ivector-mean", "ark:spk2utt", VECTORS, "ark:means", "ark,t:num_utts")
+    done = run_tool("ivector-mean", "ark:spk2utt", VECTORS, "ark:means", "ark,t:num_utts")
 
     assert done.returncode == 0
     (mean,) = read_table("ark:means")
@@ -155,7 +146,7 @@ def test_vector_that_is_not_finite() -> None:
         table.write("b", np.full(12, np.nan))
     Path("trials").write_text("a a\na b\n", encoding="utf-8")
 
-    done = run(
+    done = run_tool(
         "ivector-plda-scoring", KALDI / "plda", "ark:vectors", "ark:vectors", "trials", "scores"
     )
 
@@ -230,7 +221,7 @@ def test_faults(arguments: list[str], message: str) -> None:
         Path(name).write_text(text, encoding="utf-8")
     tool, *rest = arguments
 
-    done = run(tool, *(each.format(plda=KALDI / "plda", vec=VECTORS) for each in rest))
+    done = run_tool(tool, *(each.format(plda=KALDI / "plda", vec=VECTORS) for each in rest))
 
     assert done.returncode == 255
     assert message in done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 from nnet3_tables import read_objects, read_table
@@ -30,20 +29,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(tool: str, *arguments: object) -> CompletedProcess[str]:
-    """Runs a tool."""
-    return run_tool(tool, *map(str, arguments))
-
-
 def test_a_part_as_input(folder: Path) -> None:
     """A tool reads what an interruption of it left, and loses none of it."""
     before = (folder / "egs.incomplete").read_bytes()
-    done = run("nnet3-copy-egs", "ark:egs.incomplete", "ark:egs")
+    done = run_tool("nnet3-copy-egs", "ark:egs.incomplete", "ark:egs")
     assert done.returncode == 0
     assert (folder / "egs.incomplete").read_bytes() == (folder / "egs").read_bytes() == before
 
     before = (folder / "x.incomplete").read_bytes()
-    done = run("nnet3-compute", MODEL, "ark:x.incomplete", "ark:x")
+    done = run_tool("nnet3-compute", MODEL, "ark:x.incomplete", "ark:x")
     assert done.returncode == 0
     assert (folder / "x.incomplete").read_bytes() == before
     assert len(list(read_table("ark:x"))) == 1
@@ -52,10 +46,10 @@ def test_a_part_as_input(folder: Path) -> None:
 @pytest.mark.parametrize("table", ["ark:cat egs |", "scp:cat egs.scp |"])
 def test_examples_are_written_over_while_they_are_read(table: str, folder: Path) -> None:
     """A tool that reads a table by a command may write it: it is whole before and afterwards."""
-    assert run("nnet3-copy-egs", "ark:egs.incomplete", "ark,scp:egs,egs.scp").returncode == 0
+    assert run_tool("nnet3-copy-egs", "ark:egs.incomplete", "ark,scp:egs,egs.scp").returncode == 0
     whole = (folder / "egs").read_bytes()
 
-    done = run("nnet3-copy-egs", table, "ark,scp:egs,egs.scp")
+    done = run_tool("nnet3-copy-egs", table, "ark,scp:egs,egs.scp")
 
     assert done.returncode == 0
     assert (folder / "egs").read_bytes() == whole
@@ -67,7 +61,7 @@ def test_examples_are_written_over_while_they_are_read(table: str, folder: Path)
 )
 def test_features_that_break_off(features: str, status: int, level: str, folder: Path) -> None:
     """As in Kaldi: with the option p a warning, and the status of what could be computed."""
-    done = run("nnet3-compute", MODEL, features, "ark:out")
+    done = run_tool("nnet3-compute", MODEL, features, "ark:out")
 
     assert done.returncode == status
     (line,) = [line for line in done.stderr.splitlines() if "breaks off" in line]
@@ -92,11 +86,11 @@ def test_no_file_starts_a_program(
     value = option.format("touch touched")
     (folder / "options").write_text(f"{value}\n")
 
-    refused = run(tool, "--config=options", *arguments)
+    refused = run_tool(tool, "--config=options", *arguments)
 
     assert refused.returncode == 255
     name, _, command = value.partition("=")
     assert f"options, line 1: the value of {name} is a command ({command!r})" in refused.stderr
     assert not (folder / "touched").exists()
-    run(tool, value, *arguments)
+    run_tool(tool, value, *arguments)
     assert (folder / "touched").exists() == (tool != "nnet3-compute")  # whose model takes none

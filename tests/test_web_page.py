@@ -25,6 +25,7 @@ import pytest
 from nnet3_speech import FbankOptions, FeatureExtractor
 from nnet3_tables import read_table
 from reference_cases import ROOT
+from wav_files import wav
 
 DIGITS = ROOT / "examples" / "digits"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
@@ -176,11 +177,7 @@ def test_rates_of_files(tmp_path: Path) -> None:
     path = tmp_path / "sound"
     code = READ + "console.log(JSON.stringify(wavRate(bytes.buffer) ?? null));"
     for rate in (8000, 44100):
-        with wave.open(str(path), "wb") as file:
-            file.setnchannels(2)
-            file.setsampwidth(2)
-            file.setframerate(rate)
-            file.writeframes(bytes(400))
+        path.write_bytes(wav(bytes(400), channels=2, rate=rate))
         assert from_node(code, path) == rate
     for damaged in (b"", b"RIFF", path.read_bytes()[:24], b"ID3" + bytes(90)):
         path.write_bytes(damaged)
@@ -216,11 +213,7 @@ def test_wrong_sound_files(
     if rate is None:
         (site.folder / name).write_bytes(bytes(samples))
     elif rate:
-        with wave.open(str(site.folder / name), "wb") as file:
-            file.setnchannels(1)
-            file.setsampwidth(2)
-            file.setframerate(rate)
-            file.writeframes(bytes(2 * samples))
+        (site.folder / name).write_bytes(wav(bytes(2 * samples), rate=rate))
 
     shown = page(f"{site.address}?sound={name}", tmp_path)
 

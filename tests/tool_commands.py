@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import wave
+import shlex
 from pathlib import Path
 
 import nnet3_descriptors
@@ -12,6 +12,7 @@ from nnet3_training.chain import read_chain_example
 from nnet3_training.egs import read_example
 from speech_folders import make_transcriber
 from tool_runs import run_tool
+from wav_files import wav
 
 REFERENCE = Path(__file__).parent / "reference"
 TRAINING, CHAIN, TOOLS = REFERENCE / "training", REFERENCE / "chain/digits", REFERENCE / "tools"
@@ -153,9 +154,7 @@ def write_inputs(path: Path) -> None:
         for key, value in features.items():
             table.write(key, np.ones(len(value), dtype=np.float32))
     for name, rate in (("good", 16000), ("slow", 8000)):
-        with wave.open(str(path / f"{name}.wav"), "wb") as file:
-            file.setparams((1, 2, rate, 0, "NONE", ""))
-            file.writeframes(bytes(2000))
+        (path / f"{name}.wav").write_bytes(wav(bytes(2000), rate=rate))
     good, slow = (f"{name} {path}/{name}.wav\n" for name in ("good", "slow"))
     for name, lines in (("FINE", good), ("SOME", slow + good), ("NONE", slow)):
         (path / f"wav.{name}").write_text(lines)
@@ -191,6 +190,14 @@ def write_inputs(path: Path) -> None:
     assert run_tool("nnet3-am-init", *arguments).returncode == 0
     arguments = [f"{DIGITS}/final.raw", f"ark:{path}/egs.FINE", f"{path}/lda.acc"]
     assert run_tool("nnet3-acc-lda-stats", *arguments).returncode == 0
+
+
+def run_line(line: str) -> tuple[int, str]:
+    """Runs a command line; returns its status and what it says, which is no traceback."""
+    done = run_tool(*shlex.split(line))
+    assert "Traceback" not in done.stderr
+    assert "internal error" not in done.stderr
+    return done.returncode, done.stderr
 
 
 def keys_of(archive: Path) -> list[str]:
