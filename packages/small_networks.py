@@ -45,9 +45,27 @@ output-node name=output input=tanh
 """
 
 
-def network(config: str) -> Nnet:
-    """A network with random parameters, always the same."""
-    return parse_config(config, rng=np.random.default_rng(0))
+def network(config: str, seed: int = 0) -> Nnet:
+    """A network with random parameters, for a seed always the same."""
+    return parse_config(config, rng=np.random.default_rng(seed))
+
+
+def stacked(dim: int, *components: str, splice: str = "input", objective: str = "linear") -> str:
+    """The config of a network whose components read each other in turn.
+
+    Args:
+        dim: Columns of the input.
+        *components: Name, type without "Component", and options of each component and its node.
+        splice: What the first component reads.
+        objective: That of the output node.
+    """
+    lines, source = [f"input-node name=input dim={dim}"], splice
+    for component in components:
+        name, kind, options = f"{component} ".split(" ", 2)
+        lines.append(f"component name={name} type={kind}Component {options}")
+        lines.append(f"component-node name={name} component={name} input={source}")
+        source = name
+    return "\n".join([*lines, f"output-node name=output input={source} objective={objective}\n"])
 
 
 def identity(dim: int) -> Nnet:

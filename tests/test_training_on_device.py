@@ -12,8 +12,7 @@ from nnet3_descriptors import parse_config, vectorize
 from nnet3_runtime_cuda import RunError, Tracer
 from nnet3_training import Objective, Trainer, TrainerOptions, TrainingExample
 from test_callbacks import check_momentum_under_another_rate
-from test_checkpoints import OPTIONS, go_on, saved
-from test_checkpoints import network as network_around
+from test_checkpoints import OPTIONS, go_on, network_of, saved
 from test_training import (
     NETWORK_WITH_ALL,
     check_that_natural_gradient_goes_on,
@@ -102,7 +101,7 @@ def test_backstitch_on_a_device() -> None:
 )
 def test_resumed_run_on_a_device(component: str, tmp_path: Path) -> None:
     """A resumed run ends as a whole one does; a run can continue on the processor."""
-    nnet, path = network_around(component), tmp_path / "checkpoint"
+    nnet, path = network_of(component), tmp_path / "checkpoint"
     trainer = go_on(Trainer(nnet, OPTIONS, HostPlatform()), 5)
     saved(trainer, path)
 

@@ -17,15 +17,9 @@ import time
 from pathlib import Path
 
 import numpy as np
+from example_cases import noise
 from nnet3_descriptors import parse_config
-from nnet3_training import (
-    DenseTargets,
-    ExampleInput,
-    ExampleOutput,
-    Trainer,
-    TrainerOptions,
-    TrainingExample,
-)
+from nnet3_training import Trainer, TrainerOptions, TrainingExample
 
 LONGEST_LIFE = 0.2
 """The longest time in seconds that a process trains before it is killed."""
@@ -50,14 +44,7 @@ output-node name=output input=b objective=quadratic
 
 def minibatch(number: int) -> TrainingExample:
     """The minibatch of this number: frames of noise that depends on the number."""
-    rng = np.random.default_rng(number)
-    inputs = [rng.standard_normal((17, 20), dtype=np.float32) for _ in range(4)]
-    targets = [rng.standard_normal((16, 5), dtype=np.float32) for _ in range(4)]
-    outputs = ExampleOutput.from_targets("output", targets)
-    assert isinstance(outputs.supervision, DenseTargets)
-    return TrainingExample(
-        inputs=[ExampleInput.from_sequences("input", inputs, t_start=-1)], outputs=[outputs]
-    )
+    return noise(number, 16, (20, 5), sequences=4, context=1)
 
 
 def train(path: Path, count: int) -> None:

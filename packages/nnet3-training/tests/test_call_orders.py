@@ -5,56 +5,37 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-import numpy as np
 import pytest
+from example_cases import noise
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
-from nnet3_descriptors import Nnet, Nnet3Error, parse_config
-from nnet3_training import (
-    ExampleInput,
-    ExampleOutput,
-    Trainer,
-    TrainerOptions,
-    TrainingExample,
+from nnet3_descriptors import Nnet3Error
+from nnet3_training import Trainer, TrainerOptions, TrainingExample
+from small_networks import network, stacked
+
+NETWORK = network(
+    stacked(
+        4,
+        "a NaturalGradientAffine input-dim=8 output-dim=6 l2-regularize=0.01 max-change=0.2 "
+        "bias-stddev=0",
+        "relu RectifiedLinear dim=6 self-repair-scale=0.1",
+        "norm BatchNorm dim=6",
+        "dropout GeneralDropout dim=6 dropout-proportion=0.2",
+        "l Tdnn input-dim=6 output-dim=6 time-offsets=-1,0 use-bias=true",
+        "rms Normalize dim=6",
+        "b Linear input-dim=6 output-dim=3 orthonormal-constraint=1.0",
+        splice="Append(Offset(input, -1), input)",
+        objective="quadratic",
+    ),
+    seed=3,
 )
-
-NETWORK = """
-input-node name=input dim=4
-component name=a type=NaturalGradientAffineComponent input-dim=8 output-dim=6 l2-regularize=0.01 \
-max-change=0.2 bias-stddev=0
-component name=relu type=RectifiedLinearComponent dim=6 self-repair-scale=0.1
-component name=norm type=BatchNormComponent dim=6
-component name=dropout type=GeneralDropoutComponent dim=6 dropout-proportion=0.2
-component name=l type=TdnnComponent input-dim=6 output-dim=6 time-offsets=-1,0 use-bias=true
-component name=rms type=NormalizeComponent dim=6
-component name=b type=LinearComponent input-dim=6 output-dim=3 orthonormal-constraint=1.0
-component-node name=a component=a input=Append(Offset(input, -1), input)
-component-node name=relu component=relu input=a
-component-node name=norm component=norm input=relu
-component-node name=dropout component=dropout input=norm
-component-node name=l component=l input=dropout
-component-node name=rms component=rms input=l
-component-node name=b component=b input=rms
-output-node name=output input=b objective=quadratic
-"""
-
-
-def network() -> Nnet:
-    """A network whose components keep statistics, draw masks, and are constrained."""
-    return parse_config(NETWORK, rng=np.random.default_rng(3))
+"""A network whose components keep statistics, draw masks, and are constrained."""
 
 
 def minibatch(number: int, dim: int = 4) -> TrainingExample:
     """Frames of noise: one sequence or two, of two lengths."""
-    rng = np.random.default_rng(number)
-    frames, sequences = 8 + number % 2, 1 + number // 2 % 2
-    inputs = [rng.standard_normal((frames + 2, dim), dtype=np.float32) for _ in range(sequences)]
-    targets = [rng.standard_normal((frames, 3), dtype=np.float32) for _ in range(sequences)]
-    return TrainingExample(
-        inputs=[ExampleInput.from_sequences("input", inputs, t_start=-2)],
-        outputs=[ExampleOutput.from_targets("output", targets)],
-    )
+    return noise(number, 8 + number % 2, (dim, 3), sequences=1 + number // 2 % 2, context=2)
 
 
 class TrainerCalls(RuleBasedStateMachine):
@@ -79,7 +60,7 @@ class TrainerCalls(RuleBasedStateMachine):
             backstitch_training_interval=2,
             max_computations=max_computations,
         )
-        self.trainer, self.other = (Trainer(network(), options) for _ in range(2))
+        self.trainer, self.other = (Trainer(NETWORK, options) for _ in range(2))
 
     @rule(numbers=st.lists(st.integers(0, 7), min_size=1, max_size=3))
     def train(self, numbers: list[int]) -> None:

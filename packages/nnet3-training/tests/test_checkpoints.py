@@ -8,22 +8,17 @@ from pathlib import Path
 import attrs
 import numpy as np
 import pytest
+from example_cases import example_of, noise
 from killed_training import train, train_with_kills
-from nnet3_descriptors import (
-    Component,
-    Nnet,
-    SerializationError,
-    parse_config,
-)
+from nnet3_descriptors import Component, Nnet, SerializationError, parse_config
 from nnet3_training import (
-    ExampleInput,
-    ExampleOutput,
     Objective,
     Trainer,
     TrainerOptions,
     TrainingError,
     TrainingExample,
 )
+from small_networks import network, stacked
 
 COMPONENTS = {
     "NoOpComponent dim=6": (6, 6),
@@ -55,31 +50,23 @@ COMPONENTS = {
 """Components with statistics or random draws, with their dimensions."""
 
 
-def network(component: str = "NoOpComponent dim=6", dims: tuple[int, int] = (6, 6)) -> Nnet:
+def network_of(component: str = "NoOpComponent dim=6", dims: tuple[int, int] = (6, 6)) -> Nnet:
     """A network with a component between two affine ones."""
-    return parse_config(
-        "input-node name=input dim=4\n"
-        f"component name=a type=NaturalGradientAffineComponent input-dim=8 output-dim={dims[0]} "
-        "l2-regularize=0.01 max-change=0.2\n"
-        f"component name=m type={component}\n"
-        f"component name=b type=NaturalGradientAffineComponent input-dim={dims[1]} output-dim=3\n"
-        "component-node name=a component=a input=Append(Offset(input, -1), input)\n"
-        "component-node name=m component=m input=a\ncomponent-node name=b component=b input=m\n"
-        "output-node name=output input=b objective=quadratic\n",
-        rng=np.random.default_rng(3),
+    config = stacked(
+        4,
+        f"a NaturalGradientAffine input-dim=8 output-dim={dims[0]} l2-regularize=0.01 "
+        "max-change=0.2",
+        f"m {component.replace('Component ', ' ', 1)}",
+        f"b NaturalGradientAffine input-dim={dims[1]} output-dim=3",
+        splice="Append(Offset(input, -1), input)",
+        objective="quadratic",
     )
+    return network(config, seed=3)
 
 
 def minibatch(number: int) -> TrainingExample:
     """Frames of noise: by turns two sequences or one, of two lengths."""
-    rng = np.random.default_rng(number)
-    frames, sequences = 8 + number % 2, 2 - number % 2
-    inputs = [rng.standard_normal((frames + 1, 4), dtype=np.float32) for _ in range(sequences)]
-    targets = [rng.standard_normal((frames, 3), dtype=np.float32) for _ in range(sequences)]
-    return TrainingExample(
-        inputs=[ExampleInput.from_sequences("input", inputs, t_start=-1)],
-        outputs=[ExampleOutput.from_targets("output", targets)],
-    )
+    return noise(number, 8 + number % 2, (4, 3), sequences=2 - number % 2, context=1)
 
 
 def go_on(trainer: Trainer, count: int) -> Trainer:
@@ -95,21 +82,26 @@ def saved(trainer: Trainer, path: Path) -> bytes:
     return path.read_bytes()
 
 
+def resumed(trainer: Trainer, folder: Path, count: int, **again: object) -> Trainer:
+    """A run that goes on from a checkpoint, with the bytes of the run that goes on without."""
+    saved(trainer, folder / "checkpoint")
+    other = go_on(Trainer.load(folder / "checkpoint", **again), count)
+    assert saved(other, folder / "a") == saved(go_on(trainer, count), folder / "b")
+    return other
+
+
 OPTIONS = TrainerOptions(learning_rate=0.02, momentum=0.5, seed=11, print_interval=3)
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
 def test_resumed_run(component: str, tmp_path: Path) -> None:
     """A run from a checkpoint ends with the bytes of an uninterrupted run."""
-    nnet, path = network(component, COMPONENTS[component]), tmp_path / "checkpoint"
-    trainer = go_on(Trainer(nnet, OPTIONS), 15)
-    saved(trainer, path)
+    trainer = go_on(Trainer(network_of(component, COMPONENTS[component]), OPTIONS), 15)
 
-    resumed = go_on(Trainer.load(path), 40)
+    other = resumed(trainer, tmp_path, 40)
 
-    assert saved(resumed, tmp_path / "a") == saved(go_on(trainer, 40), tmp_path / "b")
-    assert resumed.nnet.to_bytes() == trainer.nnet.to_bytes()
-    assert resumed.summary() == trainer.summary()
+    assert other.nnet.to_bytes() == trainer.nnet.to_bytes()
+    assert other.summary() == trainer.summary()
 
 
 ZERO_BIAS = """
@@ -128,21 +120,17 @@ output-node name=output input=n objective=quadratic
 def test_resumed_run_of_a_bias_that_was_zero(tmp_path: Path) -> None:
     """A run goes on computing a layer in the way that its bias decided at the start."""
     rng, path = np.random.default_rng(5), tmp_path / "checkpoint"
-    example = TrainingExample(
-        inputs=[ExampleInput.from_sequences("input", rng.standard_normal((3, 120, 64)), t_start=0)],
-        outputs=[
-            ExampleOutput.from_targets("output", rng.standard_normal((3, 118, 64)), t_start=1)
-        ],
-    )
+    inputs = rng.standard_normal((3, 120, 64))
+    example = example_of(inputs, rng.standard_normal((3, 118, 64)), context=1)
     trainer = Trainer(parse_config(ZERO_BIAS, rng=rng), OPTIONS)
     trainer.train_minibatch(example)
     saved(trainer, path)
 
-    resumed = Trainer.load(path)
+    other = Trainer.load(path)
 
-    for each in (trainer, resumed):
+    for each in (trainer, other):
         each.train_minibatch(example)
-    assert saved(resumed, tmp_path / "a") == saved(trainer, tmp_path / "b")
+    assert saved(other, tmp_path / "a") == saved(trainer, tmp_path / "b")
 
 
 def numbers(component: Component) -> Iterator[tuple[str, float]]:
@@ -159,7 +147,7 @@ def numbers(component: Component) -> Iterator[tuple[str, float]]:
 @pytest.mark.parametrize("component", COMPONENTS)
 def test_statistics_begin_at_zero(component: str) -> None:
     """Without `zero_component_stats=False`, a new run resets all statistics of its network."""
-    trainer = Trainer(network(component, COMPONENTS[component]), OPTIONS)
+    trainer = Trainer(network_of(component, COMPONENTS[component]), OPTIONS)
     new = [*numbers(trainer.nnet.component("m"))]
 
     fresh = Trainer(go_on(trainer, 3).nnet, OPTIONS).nnet
@@ -179,29 +167,22 @@ def test_statistics_begin_at_zero(component: str) -> None:
 )
 def test_options(changes: dict[str, float], tmp_path: Path) -> None:
     """The same holds with other options, and for a network that was trained before."""
-    nnet, path = network("BatchNormComponent dim=6"), tmp_path / "checkpoint"
-    nnet = go_on(Trainer(nnet, OPTIONS), 2).nnet
+    nnet = go_on(Trainer(network_of("BatchNormComponent dim=6"), OPTIONS), 2).nnet
     trainer = go_on(Trainer(nnet, attrs.evolve(OPTIONS, **changes)), 5)
-    saved(trainer, path)
 
-    resumed = go_on(Trainer.load(path), 20)
-
-    assert resumed.options == trainer.options
-    assert saved(resumed, tmp_path / "a") == saved(go_on(trainer, 20), tmp_path / "b")
+    assert resumed(trainer, tmp_path, 20).options == trainer.options
 
 
 def test_changed_rates(tmp_path: Path) -> None:
     """A checkpoint has the current learning rate and dropout, not the initial ones."""
-    nnet, path = network("DropoutComponent dim=6 dropout-proportion=0.3"), tmp_path / "checkpoint"
+    nnet = network_of("DropoutComponent dim=6 dropout-proportion=0.3")
     trainer = go_on(Trainer(nnet, OPTIONS), 4)
     trainer.set_learning_rate(0.005)
     trainer.set_dropout(0.1)
-    saved(trainer, path)
 
-    resumed = go_on(Trainer.load(path), 12)
+    other = resumed(trainer, tmp_path, 12)
 
-    assert resumed.nnet.component("a").learning_rate == pytest.approx(0.005)
-    assert saved(resumed, tmp_path / "a") == saved(go_on(trainer, 12), tmp_path / "b")
+    assert other.nnet.component("a").learning_rate == pytest.approx(0.005)
 
 
 @pytest.mark.any_versions
@@ -219,7 +200,7 @@ def test_killed_process(tmp_path: Path) -> None:
 def test_damage_anywhere(tmp_path: Path) -> None:
     """A checkpoint with a changed byte, or that was cut off, is refused with one clear error."""
     path = tmp_path / "checkpoint"
-    data = saved(go_on(Trainer(network(), OPTIONS), 2), path)
+    data = saved(go_on(Trainer(network_of(), OPTIONS), 2), path)
     rng = np.random.default_rng(0)
     places = rng.choice(len(data), 300, replace=False)
 
@@ -242,24 +223,17 @@ def test_objective_of_the_user(tmp_path: Path) -> None:
         difference = example.outputs[0].supervision.values - outputs["output"]
         return {"output": Objective(total=0.0, weight=1.0, derivative=difference)}
 
-    trainer = go_on(Trainer(network(), OPTIONS, objective=objective), 3)
+    trainer = go_on(Trainer(network_of(), OPTIONS, objective=objective), 3)
     saved(trainer, path)
     with pytest.raises(TrainingError, match="given to a Trainer, and none is given now"):
         Trainer.load(path)
-    resumed = go_on(Trainer.load(path, objective=objective), 9)
-    assert saved(resumed, tmp_path / "a") == saved(go_on(trainer, 9), tmp_path / "b")
+    resumed(trainer, tmp_path, 9, objective=objective)
 
-    saved(Trainer(network(), OPTIONS), path)
+    saved(Trainer(network_of(), OPTIONS), path)
     with pytest.raises(TrainingError, match="had none of the objective functions"):
         Trainer.load(path, objective=objective)
 
 
 def test_objective_by_name(tmp_path: Path) -> None:
     """The name of an objective is in the checkpoint."""
-    path = tmp_path / "checkpoint"
-    trainer = go_on(Trainer(network(), OPTIONS, objective="cross-entropy"), 3)
-    saved(trainer, path)
-
-    resumed = go_on(Trainer.load(path), 9)
-
-    assert saved(resumed, tmp_path / "a") == saved(go_on(trainer, 9), tmp_path / "b")
+    resumed(go_on(Trainer(network_of(), OPTIONS, objective="cross-entropy"), 3), tmp_path, 9)

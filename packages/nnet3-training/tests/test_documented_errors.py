@@ -6,7 +6,7 @@ import inspect
 
 import numpy as np
 import pytest
-from nnet3_descriptors import Nnet, parse_config
+from nnet3_descriptors import Nnet
 from nnet3_descriptors.components import AffineComponent
 from nnet3_runtime_cuda import RunError, UnsupportedComponentError
 from nnet3_runtime_cuda.kernels import kernel_class, registry
@@ -19,6 +19,7 @@ from nnet3_training import (
     TrainingExample,
     merge_examples,
 )
+from small_networks import network, stacked
 
 LABELS = ExampleOutput.from_labels("output", [[0, 1, 2]], 3)
 FRAMES = ExampleInput.from_sequences("input", [np.ones((3, 4))])
@@ -26,13 +27,7 @@ FRAMES = ExampleInput.from_sequences("input", [np.ones((3, 4))])
 
 def nnet(line: str = "") -> Nnet:
     """An affine map with further fields."""
-    text = f"""
-    input-node name=input dim=4
-    component name=c type=AffineComponent input-dim=4 output-dim=3 {line}
-    component-node name=c component=c input=input
-    output-node name=output input=c
-    """
-    return parse_config(text, rng=np.random.default_rng(0))
+    return network(stacked(4, f"c Affine input-dim=4 output-dim=3 {line}"))
 
 
 def example(**changes: tuple[object, ...]) -> TrainingExample:

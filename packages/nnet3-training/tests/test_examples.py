@@ -11,7 +11,8 @@ from pathlib import Path
 import attrs
 import numpy as np
 import pytest
-from nnet3_descriptors import ModelFileError, parse_config
+from example_cases import example_of
+from nnet3_descriptors import ModelFileError
 from nnet3_training import (
     DenseTargets,
     ExampleError,
@@ -25,13 +26,9 @@ from nnet3_training import (
     write_chain_examples,
     write_examples,
 )
+from small_networks import network, stacked
 
-NNET = parse_config("""
-input-node name=input dim=2
-component name=c type=AffineComponent input-dim=2 output-dim=3
-component-node name=c component=c input=input
-output-node name=output input=c
-""")
+NNET = network(stacked(2, "c Affine input-dim=2 output-dim=3"))
 
 MASKED = np.ma.masked_array(np.ones((2, 2)), mask=np.eye(2))
 
@@ -59,13 +56,7 @@ def test_merged_examples() -> None:
 
 def test_merged_targets() -> None:
     """Dense targets are stacked."""
-    parts = [
-        TrainingExample(
-            inputs=[ExampleInput.from_sequences("input", [np.zeros((1, 2))])],
-            outputs=[ExampleOutput.from_targets("output", [[[value, 0.0, 0.0]]])],
-        )
-        for value in (1.0, 2.0)
-    ]
+    parts = [example_of([np.zeros((1, 2))], [[[value, 0.0, 0.0]]]) for value in (1.0, 2.0)]
 
     np.testing.assert_array_equal(
         merge_examples(parts).outputs[0].supervision.values, [[1, 0, 0], [2, 0, 0]]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nnet3_descriptors import Nnet, parse_config, vectorize
+from nnet3_descriptors import Nnet, vectorize
 from nnet3_runtime_cuda import RunError
 from nnet3_training import (
     Evaluator,
@@ -19,18 +19,13 @@ from nnet3_training import (
     TrainingExample,
 )
 from nnet3_training.objectives import ObjectiveSum, cross_entropy, linear
+from small_networks import network, stacked
 
 
-def network(objective: str = "quadratic") -> Nnet:
+def network_with(objective: str = "quadratic") -> Nnet:
     """An affine map."""
-    return parse_config(
-        "input-node name=input dim=3\n"
-        "component name=a type=AffineComponent input-dim=3 output-dim=4\n"
-        "component-node name=a component=a input=input\n"
-        f"output-node name=output input=a objective={objective}\n"
-        f"output-node name=other input=a objective={objective}\n",
-        rng=np.random.default_rng(0),
-    )
+    config = stacked(3, "a Affine input-dim=3 output-dim=4", objective=objective)
+    return network(f"{config}output-node name=other input=a objective={objective}\n")
 
 
 def example(*outputs: str) -> TrainingExample:
@@ -102,15 +97,15 @@ def trained(nnet: Nnet, objective: Any, **options: Any) -> np.ndarray:
 def test_same_objective_in_several_ways(objective: object) -> None:
     """A name, a function of NumPy arrays, and one of another library's arrays train alike."""
     np.testing.assert_allclose(
-        trained(network("linear"), objective), trained(network(), None), rtol=1e-6
+        trained(network_with("linear"), objective), trained(network_with(), None), rtol=1e-6
     )
 
 
 def test_outputs_that_are_not_named() -> None:
     """Outputs that are not named keep the objectives of their nodes."""
-    evaluator = Evaluator(network(), objective={"output": "linear"})
+    evaluator = Evaluator(network_with(), objective={"output": "linear"})
     found = evaluator.add(example("output", "other"))
-    of_nodes = Evaluator(network()).add(example("output", "other"))
+    of_nodes = Evaluator(network_with()).add(example("output", "other"))
 
     assert found["other"].objective.total == of_nodes["other"].objective.total
     assert found["output"].objective.total != of_nodes["output"].objective.total
@@ -147,7 +142,7 @@ def test_array_that_cannot_be_read() -> None:
         return 0.0, OnDevice(targets - output)
 
     with pytest.raises(RunError, match="an array is on a CUDA device, the network is on the proc"):
-        trained(network(), {"output": function})
+        trained(network_with(), {"output": function})
 
 
 def test_sum_without_weight() -> None:

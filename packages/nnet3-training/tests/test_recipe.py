@@ -19,9 +19,10 @@ from pathlib import Path
 import attrs
 import numpy as np
 import pytest
+import small_networks
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnet3_descriptors import Nnet, parse_config, read_nnet, vectorize
+from nnet3_descriptors import Nnet, read_nnet, set_test_mode, vectorize
 from nnet3_descriptors.editing import weighted_sum
 from nnet3_training import (
     DenseTargets,
@@ -48,21 +49,16 @@ from nnet3_training.recipes import (
 from nnet3_training.recipes.archives import utterance_name
 from nnet3_training.recipes.records import diverged_jobs, read_record
 from nnet3_training.workers import DaskWorkers, InProcess, Processes, Workers
+from small_networks import stacked
 
-CONFIG = """
-input-node name=input dim=4
-component name=hidden type=NaturalGradientAffineComponent input-dim=8 output-dim=12 max-change=0.3
-component name=relu type=RectifiedLinearComponent dim=12
-component name=norm type=BatchNormComponent dim=12
-component name=classes type=NaturalGradientAffineComponent input-dim=12 output-dim=3
-component name=log-softmax type=LogSoftmaxComponent dim=3
-component-node name=hidden component=hidden input=Append(Offset(input, -1), input)
-component-node name=relu component=relu input=hidden
-component-node name=norm component=norm input=relu
-component-node name=classes component=classes input=norm
-component-node name=log-softmax component=log-softmax input=classes
-output-node name=output input=log-softmax
-"""
+LAYERS = (
+    "hidden NaturalGradientAffine input-dim=8 output-dim=12 max-change=0.3",
+    "relu RectifiedLinear dim=12",
+    "norm BatchNorm dim=12",
+    "classes NaturalGradientAffine input-dim=12 output-dim=3",
+    "log-softmax LogSoftmax dim=3",
+)
+SPLICE = "Append(Offset(input, -1), input)"
 OPTIONS = RecipeOptions(
     num_epochs=3,
     num_jobs_initial=1,
@@ -78,9 +74,9 @@ OPTIONS = RecipeOptions(
 )
 
 
-def network() -> Nnet:
+def network(seed: int = 1) -> Nnet:
     """A network that can learn the classes of the utterances."""
-    return parse_config(CONFIG, rng=np.random.default_rng(1))
+    return small_networks.network(stacked(4, *LAYERS, splice=SPLICE), seed)
 
 
 def utterances(count: int = 20) -> Iterator[Utterance]:
@@ -222,16 +218,7 @@ def test_combination(done: TrainingRun) -> None:
 
 def test_diagnostics_are_those_of_the_network(done: TrainingRun) -> None:
     """The recorded figures of the final network are those of an evaluation."""
-    evaluator = Evaluator(
-        done.nnet.with_components(
-            {
-                name: component.with_test_mode(True)
-                for name, component in zip(
-                    done.nnet.component_names, done.nnet.components, strict=True
-                )
-            }
-        )
-    )
+    evaluator = Evaluator(set_test_mode(done.nnet))
     path = done.folder / "archives" / "diagnostic.held_out.ark"
     for minibatch in minibatches(read_examples(path), 5):
         evaluator.add(minibatch)
@@ -251,16 +238,13 @@ def test_events(done: TrainingRun, events: list[object]) -> None:
 
 # ---- jobs that diverge ----
 
-UNSTABLE = """
-input-node name=input dim=4
-component name=hidden type=AffineComponent input-dim=4 output-dim=12
-component name=relu type=RectifiedLinearComponent dim=12
-component name=values type=AffineComponent input-dim=12 output-dim=3
-component-node name=hidden component=hidden input=input
-component-node name=relu component=relu input=hidden
-component-node name=values component=values input=relu
-output-node name=output input=values objective=quadratic
-"""
+UNSTABLE = stacked(
+    4,
+    "hidden Affine input-dim=4 output-dim=12",
+    "relu RectifiedLinear dim=12",
+    "values Affine input-dim=12 output-dim=3",
+    objective="quadratic",
+)
 UNLIMITED = attrs.evolve(
     OPTIONS,
     num_jobs_initial=2,
@@ -300,7 +284,7 @@ def train_beside_a_bad_archive(
             write_examples(bad, path)
         on_event(event)
 
-    nnet = parse_config(UNSTABLE, rng=np.random.default_rng(1))
+    nnet = small_networks.network(UNSTABLE, seed=1)
     return train_recipe(folder, nnet, sums(), options, workers=workers, on_event=take)
 
 
@@ -454,7 +438,7 @@ def test_dask(done: TrainingRun, tmp_path: Path) -> None:
 
 RUN = """
 import sys
-sys.path.insert(0, sys.argv[2])
+sys.path += sys.argv[2:]
 from test_recipe import OPTIONS, network, utterances
 from nnet3_training.recipes import train_recipe
 print("ready", flush=True)
@@ -480,7 +464,7 @@ def test_resumption(done: TrainingRun, tmp_path: Path) -> None:
 
     RECIPE_KILLS in the environment is the number of kills; by default 3.
     """
-    command = [sys.executable, "-c", RUN, str(tmp_path / "run"), str(Path(__file__).parent)]
+    command = [sys.executable, "-c", RUN, str(tmp_path / "run"), *sys.path]
     rng = random.Random(5)
     kills, wanted = 0, int(os.environ.get("RECIPE_KILLS", "3"))
     while kills < wanted:
@@ -538,9 +522,8 @@ def test_folders_of_other_runs(done: TrainingRun, tmp_path: Path) -> None:
     """Differences to the folder's run are named, and nothing is lost."""
     with pytest.raises(RecipeError, match=r"num_epochs = 3.0, expected 4; give another folder"):
         train_recipe(done.folder, options=attrs.evolve(OPTIONS, num_epochs=4))
-    other = parse_config(CONFIG, rng=np.random.default_rng(9))
     with pytest.raises(RecipeError, match="the run there is of another network"):
-        train_recipe(done.folder, other)
+        train_recipe(done.folder, network(seed=9))
     with pytest.raises(
         RecipeError, match="expected a run to continue or a network to train, found neither"
     ):
@@ -552,7 +535,7 @@ def test_folders_of_other_runs(done: TrainingRun, tmp_path: Path) -> None:
 def test_a_run_that_never_began(done: TrainingRun, tmp_path: Path) -> None:
     """Until the first iteration begins, the folder takes other options and another network."""
     wrong = attrs.evolve(OPTIONS, frames_per_example=(500,), seed=99)
-    other = parse_config(CONFIG, rng=np.random.default_rng(9))
+    other = network(seed=9)
 
     def stop(event: object) -> None:
         raise KeyboardInterrupt
@@ -698,19 +681,11 @@ def test_dropout_schedules() -> None:
     assert {each["a*"] for each in found} == {0.1}
 
 
-DROPOUT = """
-component name=dropout type=DropoutComponent dim=12 dropout-proportion=0.0
-component-node name=dropout component=dropout input=norm
-component-node name=classes component=classes input=dropout
-"""
-
-
 def test_dropout_is_scheduled(tmp_path: Path) -> None:
     """Jobs train with the proportion of their iteration, which its record has."""
-    config = CONFIG.replace("component-node name=classes component=classes input=norm\n", "")
-    nnet = parse_config(
-        config.replace("output-node", f"{DROPOUT}output-node"), rng=np.random.default_rng(1)
-    )
+    dropout = "dropout Dropout dim=12 dropout-proportion=0.0"
+    config = stacked(4, *LAYERS[:3], dropout, *LAYERS[3:], splice=SPLICE)
+    nnet = small_networks.network(config, seed=1)
     options = attrs.evolve(OPTIONS, num_epochs=1, dropout_schedule="0,0.5@0.5,0.1")
 
     run = train_recipe(tmp_path / "run", nnet, utterances(), options)
@@ -731,14 +706,8 @@ def test_dropout_is_scheduled(tmp_path: Path) -> None:
 
 def regression() -> tuple[Nnet, list[Utterance]]:
     """A linear network, and utterances whose targets are a linear function of their features."""
-    nnet = parse_config(
-        "input-node name=input dim=4\n"
-        "component name=out type=NaturalGradientAffineComponent input-dim=4 output-dim=2 "
-        "max-change=2\n"
-        "component-node name=out component=out input=input\n"
-        "output-node name=output input=out objective=quadratic\n",
-        rng=np.random.default_rng(3),
-    )
+    affine = "out NaturalGradientAffine input-dim=4 output-dim=2 max-change=2"
+    nnet = small_networks.network(stacked(4, affine, objective="quadratic"), seed=3)
     rng = np.random.default_rng(4)
     matrix = rng.standard_normal((4, 2), dtype=np.float32)
     found = []

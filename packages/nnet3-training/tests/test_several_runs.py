@@ -2,63 +2,31 @@
 
 import numpy as np
 import pytest
-from nnet3_descriptors import Nnet, parse_config, vectorize
-from nnet3_training import (
-    DenseTargets,
-    ExampleInput,
-    ExampleOutput,
-    Trainer,
-    TrainerOptions,
-    TrainingExample,
-)
+from example_cases import noise
+from nnet3_descriptors import Nnet, vectorize
+from nnet3_training import Trainer, TrainerOptions
+from small_networks import network, stacked
 
 MINIBATCHES = 12
 
 
-def network(component):
+def network_of(component: str) -> Nnet:
     """A network with a component of dimension 6 between two affine ones."""
-    return parse_config(
-        "input-node name=input dim=4\n"
-        "component name=a type=AffineComponent input-dim=8 output-dim=6 l2-regularize=0.1 "
-        "max-change=0.05\n"
-        f"component name=m type={component}\n"
-        "component name=b type=AffineComponent input-dim=6 output-dim=3\n"
-        "component-node name=a component=a input=Append(Offset(input, -1), input)\n"
-        "component-node name=m component=m input=a\ncomponent-node name=b component=b input=m\n"
-        "output-node name=output input=b objective=quadratic\n",
-        rng=np.random.default_rng(3),
+    config = stacked(
+        4,
+        "a Affine input-dim=8 output-dim=6 l2-regularize=0.1 max-change=0.05",
+        f"m {component}",
+        "b Affine input-dim=6 output-dim=3",
+        splice="Append(Offset(input, -1), input)",
+        objective="quadratic",
     )
+    return network(config, seed=3)
 
 
-def minibatch(seed):
-    """Eight frames of noise."""
-    rng = np.random.default_rng(seed)
-
-    def rows(first, end):
-        return np.array([(0, t, 0) for t in range(first, end)], dtype=np.int32)
-
-    return TrainingExample(
-        inputs=[
-            ExampleInput(
-                name="input",
-                indexes=rows(-1, 8),
-                values=rng.standard_normal((9, 4), dtype=np.float32),
-            )
-        ],
-        outputs=[
-            ExampleOutput(
-                name="output",
-                indexes=rows(0, 8),
-                supervision=DenseTargets(values=rng.standard_normal((8, 3), dtype=np.float32)),
-            )
-        ],
-    )
-
-
-def trained(nnet, *lengths):
+def trained(nnet: Nnet, *lengths: int) -> np.ndarray:
     """The parameters after runs of these numbers of minibatches; each writes the network."""
     options = TrainerOptions(learning_rate=0.05, momentum=0.0, natural_gradient=False)
-    minibatches = map(minibatch, range(sum(lengths)))
+    minibatches = (noise(seed, 8, (4, 3), context=1) for seed in range(sum(lengths)))
     for length in lengths:
         trainer = Trainer(nnet, options)
         for _ in range(length):
@@ -70,15 +38,15 @@ def trained(nnet, *lengths):
 @pytest.mark.parametrize(
     ("component", "first"),
     [
-        ("NoOpComponent dim=6", 5),
-        ("TanhComponent dim=6 self-repair-scale=0", 5),
-        ("BatchNormComponent dim=6", 5),
-        ("LinearComponent input-dim=6 output-dim=6 orthonormal-constraint=1.0", 8),
+        ("NoOp dim=6", 5),
+        ("Tanh dim=6 self-repair-scale=0", 5),
+        ("BatchNorm dim=6", 5),
+        ("Linear input-dim=6 output-dim=6 orthonormal-constraint=1.0", 8),
     ],
 )
-def test_two_runs_equal_one(component, first):
+def test_two_runs_equal_one(component: str, first: int) -> None:
     """Results agree after whole periods, without momentum, natural gradient, masks and repair."""
-    nnet = network(component)
+    nnet = network_of(component)
 
     np.testing.assert_allclose(
         trained(nnet, first, MINIBATCHES - first), trained(nnet, MINIBATCHES), rtol=1e-5, atol=1e-6
@@ -88,15 +56,15 @@ def test_two_runs_equal_one(component, first):
 @pytest.mark.parametrize(
     "component",
     [
-        "DropoutComponent dim=6 dropout-proportion=0.3",
-        "GeneralDropoutComponent dim=6 dropout-proportion=0.3",
-        "RectifiedLinearComponent dim=6 self-repair-scale=0.1 self-repair-lower-threshold=0.4",
-        "LinearComponent input-dim=6 output-dim=6 orthonormal-constraint=1.0",
+        "Dropout dim=6 dropout-proportion=0.3",
+        "GeneralDropout dim=6 dropout-proportion=0.3",
+        "RectifiedLinear dim=6 self-repair-scale=0.1 self-repair-lower-threshold=0.4",
+        "Linear input-dim=6 output-dim=6 orthonormal-constraint=1.0",
     ],
 )
-def test_what_a_new_run_draws_anew(component):
+def test_what_a_new_run_draws_anew(component: str) -> None:
     """Masks, self-repair and the periods of orthonormal constraints start again."""
-    nnet = network(component)
+    nnet = network_of(component)
 
     difference = trained(nnet, 5, MINIBATCHES - 5) - trained(nnet, MINIBATCHES)
 

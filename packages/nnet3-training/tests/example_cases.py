@@ -1,0 +1,36 @@
+"""Small examples for the tests of training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from nnet3_training import ExampleInput, ExampleOutput, TrainingExample
+
+
+def example_of(
+    inputs: Sequence[np.ndarray], targets: Sequence[np.ndarray], *, context: int = 0
+) -> TrainingExample:
+    """An example of dense targets.
+
+    Args:
+        inputs: Frames of each sequence, (frames + context, dim).
+        targets: Targets of each sequence at the frames from 0 on, (frames, dim).
+        context: The frames before frame 0.
+    """
+    return TrainingExample(
+        inputs=[ExampleInput.from_sequences("input", inputs, t_start=-context)],
+        outputs=[ExampleOutput.from_targets("output", targets)],
+    )
+
+
+def noise(
+    seed: int, frames: int, dims: tuple[int, int], *, sequences: int = 1, context: int = 0
+) -> TrainingExample:
+    """An example of noise, with inputs and targets of these dimensions."""
+    rng = np.random.default_rng(seed)
+    inputs, targets = (
+        [rng.standard_normal((length, dim), dtype=np.float32) for _ in range(sequences)]
+        for length, dim in zip((frames + context, frames), dims, strict=True)
+    )
+    return example_of(inputs, targets, context=context)
