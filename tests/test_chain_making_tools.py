@@ -31,7 +31,6 @@ from reference_cases import CHAIN_REFERENCE, ROOT, kaldi_commands
 from tool_commands import run_line as run
 
 DIGITS = CHAIN_REFERENCE / "digits"
-OTHER = CHAIN_REFERENCE / "random" / "17" / "transition.mdl"
 COMMANDS = kaldi_commands(DIGITS)
 NEEDED = ("tree", "0.trans_mdl", "phones.txt", "phone_seqs.txt", "normalization.fst", "sup.ark")
 
@@ -124,26 +123,6 @@ def test_supervisions_of_lattices() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("tree", "0.trans_mdl", "expected 'ContextDependency', found '<TransitionModel>'"),
-        ("0.trans_mdl", "tree", "expected '<TransitionModel>', found 'ContextDependency'"),
-        ("tree", "missing", "missing"),
-        ("ark:sup.ark", "ark:sup.ark --lattice-input", "a text lattice starts on a line"),
-        ("--left-tolerance=5", "--left-tolerance=-1", "left_tolerance must be an integer >= 0"),
-        ("ark:phones.txt", "ark:phone_seqs.txt", "these are no pairs"),
-    ],
-)
-def test_wrong_arguments(old: str, new: str, message: str) -> None:
-    """Each mistake gives one line and exit status 255."""
-    status, errors = run(COMMANDS["supervision"].replace(old, new))
-
-    assert status == 255
-    assert message in errors
-    assert len(errors.splitlines()) <= 3
-
-
-@pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"final_costs": [np.inf] * 16}, "the phone language model has no path"),
@@ -188,12 +167,6 @@ def test_normalizes_examples() -> None:
     for found, other in zip(read_chain_examples("egs.ark"), wanted, strict=True):
         assert found.key == other.key
         assert found.outputs[0].supervision.fst.equals(other.outputs[0].supervision.fst)
-    status, errors = run(
-        "nnet3-chain-normalize-egs --normalization-fst-scale=-1 normalization.fst "
-        "ark:bare.ark ark:egs.ark"
-    )
-    assert status == 255
-    assert "must be at least 0 (got -1)" in errors
 
 
 FEATURES = ROOT / "examples" / "digits" / "train60.feats.ark"
@@ -337,35 +310,3 @@ def test_examples_with_more() -> None:
         assert (known.fst.labels == 0).any()
         frames = int(first) // 3 + np.arange(len(known.deriv_weights))
         assert (known.deriv_weights <= frames / (lengths[key] - 1) + 1e-6).all()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("normalization.fst ark:sup.ark", "expected three or four arguments, got 2"),
-        ("--num-frames=a ark:f ark:sup.ark ark:e", "--num-frames: expected numbers"),
-        (
-            f"--transition-model={shlex.quote(str(OTHER))} --num-frames=30 "
-            f"--frame-subsampling-factor=3 {GIVEN} ark:sup.ark ark:e",
-            "expected a supervision of 200 transition-ids, as the transition model has "
-            "(chain-get-supervision --convert-to-pdfs=false), found 62 labels",
-        ),
-        (
-            f"--transition-model=tree {GIVEN} ark:sup.ark ark:e",
-            "expected '<TransitionModel>', found 'ContextDependency'",
-        ),
-        (f"--num-frames=30 {GIVEN} ark:sup.ark ark:e", "no example was made"),
-        (
-            f"--frame-subsampling-factor=3 {GIVEN} ark:sup.ark ark:e",  # as --num-frames=1
-            "num_frames: expected chunks of at least 2 output frames, 6 frames of the input, found "
-            "3",
-        ),
-        (f"--num-frames=30 {GIVEN} ark:sup.ark ark:sup.ark", "sup.ark"),
-    ],
-)
-def test_examples_that_cannot_be_made(arguments: str, message: str) -> None:
-    """A mistake gives one line; lengths that do not fit give a warning for each utterance."""
-    status, errors = run(f"nnet3-chain-get-egs {arguments}")
-
-    assert status == (1 if "three or four" in message or "no example" in message else 255)
-    assert message in errors

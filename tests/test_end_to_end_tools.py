@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from pathlib import Path
 
 import numpy as np
@@ -148,27 +147,6 @@ def test_end_to_end_examples_without_weights(graphs: str, tmp_path: Path) -> Non
 
     assert plain.read_bytes() != at_once.read_bytes()
     assert later.read_bytes() == at_once.read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("lengths_option", "message"),
-    [
-        ("--num-frames=20,30", "Too much length difference for utterance .*: expected a length of "
-         "--num-frames=20,30, up to 4 frames more or less; found"),
-        ("--num-frames=-1", "--num-frames: expected the allowed lengths of utterances, found -1"),
-    ],
-)  # fmt: skip
-def test_lengths_that_are_not_allowed(
-    graphs: str, tmp_path: Path, lengths_option: str, message: str
-) -> None:
-    """An utterance far from any allowed length ends the tool, as in Kaldi."""
-    done = get_e2e_egs(
-        lengths_option, FEATURES, graphs, DIGITS / "0.trans_mdl", f"ark:{tmp_path / 'out.egs'}"
-    )
-
-    assert done.returncode != 0
-    assert re.search(message, done.stderr)
-    assert not (tmp_path / "out.egs").exists()
 
 
 def test_end_to_end_ivectors(graphs: str, tmp_path: Path) -> None:

@@ -182,37 +182,6 @@ def test_recordings_that_cannot_be_read(lines: str, messages: list[str]) -> None
         assert "left out because of the option p" in said(done)[0]
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        (
-            "compute-mfcc-feats --vtln-warp=1.1 scp:a ark:b",
-            "--vtln-warp is not supported: kaldi-native-fbank does not warp frequencies",
-        ),
-        ("compute-mfcc-feats --vtln-map=ark:x scp:a ark:b", "--vtln-map is not supported: "),
-        ("compute-fbank-feats --utt2spk=ark:x scp:a ark:b", "--utt2spk is not supported: "),
-        ("compute-mfcc-feats --output-format=htk scp:a ark:b", "'htk' is not 'kaldi'"),
-        ("compute-mfcc-feats --num-ceps=30 scp:a ark:b", "--num-ceps=30: expected 1 to --num-mel"),
-        ("compute-mfcc-feats --debug-mel=true scp:a ark:b", "--debug-mel=true: expected false"),
-        ("compute-mfcc-feats scp:none.scp ark:b", "cannot read 'none.scp': there is no such file"),
-        ("compute-mfcc-feats scp:wav.scp ark:a.wav", "a.wav"),
-        ("apply-cmvn-sliding --cmn-window=0 ark:a ark:b", "--cmn-window=0: expected 1 or more"),
-        ("compute-vad --vad-frames-context=-1 ark:a ark:b", "--vad-frames-context=-1: expected 0"),
-    ],
-)
-def test_refused(line: str, message: str) -> None:
-    """What is not supported, or would overwrite an input, is an error before anything is read."""
-    write_wav("a.wav", noise(1000))
-    Path("wav.scp").write_text("a a.wav\n", encoding="utf-8")
-
-    done = run(line)
-
-    assert done.returncode == 255
-    assert message in done.stderr
-    assert not Path("b").exists()
-    assert Path("a.wav").stat().st_size == 2044
-
-
 def test_sliding_cmvn_vad_and_selection() -> None:
     """From features to normalised voiced frames, the values and lines are Kaldi's."""
     with MatrixWriter("ark:feats") as writer:

@@ -31,7 +31,6 @@ WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight",
 DATA = ("--features=ark:feats.ark", "--text=text", "--lexicon=lexicon.txt")
 OPTIONS = ("--num-epochs=2", "--initial-learning-rate=0.0005", "--held-out-every=4",
            "--final-learning-rate=0.0005", "--minibatch-size=1:4")  # fmt: skip
-FILES = ("--tree=model/tree", "--phones=model/phones.txt", "--den-fst=model/den.fst")
 FREEZE = ("--freeze=lda", "--freeze=tdnn1*")
 
 
@@ -239,53 +238,3 @@ def test_examples(folder: Path) -> None:
     assert not Path("run", "final.mdl").exists()
     first, *_, final = held_out("run")
     assert first < final
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ["model", "run"],
-            "expected --features, --text and --lexicon, or --egs; got none of them",
-        ),
-        ([*DATA[:2], "model", "run"], "and --lexicon, or --egs; got --features and --text"),
-        ([*DATA, "--egs=ark:x", "model", "run"], "expected --egs alone, got --features, too"),
-        (
-            [*DATA, "model", "feats.ark"],
-            "expected a folder for the run, found the file 'feats.ark'",
-        ),
-        ([*DATA, "no", "run"], "no"),
-        ([*DATA, "model/bare", "run"], "model/bare has no am/final.mdl"),
-        ([*DATA, "model/bare/a.raw", "run"], "--text needs an acoustic model (.mdl), with a trans"),
-        (
-            [*DATA[:2], "--lexicon=other", "alone/a.mdl", FILES[1], "run"],
-            "alone has no tree, which",
-        ),
-        (
-            [*DATA, "alone/a.mdl", FILES[0], "run"],
-            "alone has no phones.txt, which fine-tuning needs; --phones",
-        ),
-        ([*DATA[:2], "--lexicon=few", "model", "run"], "the lexicon lacks 9 words of the transcr"),
-        (["--features=scp:wav.scp", *DATA[1:], "model", "run"], "has no conf/mfcc.conf"),
-        (["--features=scp:wav.scp", *DATA[1:], "alone/a.mdl", *FILES, "run"], "recordings need a"),
-        ([*DATA, "--oov=<unk>", "model", "run"], "expected a word of the lexicon for words that"),
-        ([*DATA, "--silence=pau", "model", "run"], "the model has no phone 'pau'"),
-    ],
-)
-def test_messages(folder: Path, arguments: list[str], message: str) -> None:
-    """What is missing is named, and no folder is made."""
-    for name in ("model/bare", "alone"):
-        Path(name).mkdir()
-    shutil.copy(DIGITS / "initial.raw", "model/bare/a.raw")
-    shutil.copy("model/tree", "model/bare/tree")
-    shutil.copy("model/final.mdl", "alone/a.mdl")
-    (folder / "few").write_text("zero zero0\n")
-    (folder / "other").write_text("zero Z\n")
-    (folder / "a.wav").write_bytes(b"RIFF")
-    (folder / "wav.scp").write_text("a a.wav\n")
-
-    done = fine_tune(*arguments)
-
-    assert done.returncode in (1, 255)
-    assert message in done.stderr
-    assert not Path("run").exists()

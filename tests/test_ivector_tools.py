@@ -198,25 +198,3 @@ def test_faults_of_utterances() -> None:
         f"WARNING ({NAME}) utterance 'wide': i-vectors: expected features of 23 columns, found the "
         "shape (5, 24)"
     )
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ("--diag-ubm=", "i-vectors: option --diag-ubm is missing"),
-        ("--min-post=0.5", "--min-post=0.5: expected 0 or more, below 0.5"),
-        ("--ivector-extractor=none.ie", "none.ie: cannot be read: No such file or directory"),
-        ("--splice-config=one.conf", "final.mat: the transform has 116 columns; 3 spliced frames"),
-        (f"--diag-ubm={FOLDER}/final.ie", "final.ie, byte 0: unexpected token; expected"),
-    ],
-)
-def test_one_clear_error(change: str, message: str) -> None:
-    """A file that is missing or does not fit is one line, and nothing is written."""
-    Path("one.conf").write_text("--left-context=1\n--right-context=1\n", encoding="utf-8")
-
-    done = extract(change, f"ark:{FOLDER}/utt2utt", FEATURES, "ark:out")
-
-    [line] = done.stderr.splitlines()
-    assert done.returncode == 255
-    assert message in line
-    assert not Path("out").exists()

@@ -1,7 +1,7 @@
 """Mistakes that people make, and the messages that they get.
 
 mistakes.txt has mistakes in Python, each with its error, and mistakes at the command line, each
-with a line that the tool prints.
+with a line that the tool prints, its exit status if that is not 255, and what it leaves.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import re
-import shlex
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,9 +30,11 @@ from nnet3_descriptors.editing import apply_edits
 from nnet3_graph import build_computation_graph
 from nnet3_runtime_cuda import NnetComputer
 from nnet3_tables import read_table
-from nnet3_tools import entry_points
 from nnet3_training import ExampleInput, TrainingExample, write_examples
-from reference_cases import ROOT
+from reference_cases import CHAIN_REFERENCE, DIGITS_EXAMPLE, ROOT, TOOLS_REFERENCE
+from test_fine_tuning import write_system
+from tool_commands import run_line
+from wav_files import wav
 
 MODEL = "final.raw"
 
@@ -86,7 +86,37 @@ FILES = {
     "range.scp": b"utt1 test.feats.ark:34[0:999]\n",
     "options.conf": b"--frames-per-chunk=50\nuse-gpu=no\n",
     "chain.egs": b"utt1 \0B<Nnet3ChainEg> ",
+    "wide.mat": b" [ 1 0 ]\n",
+    "a.wav": wav(bytes(2000)),
+    "wav.scp": b"a a.wav\n",
+    "few.lexicon": b"zero zero0\n",
+    "other.lexicon": b"zero Z\n",
+    "one.vectors": b"a [ 1 1 1 1 1 1 1 1 1 1 1 1 ]\n",
+    "short.vectors": b"a [ 1 2 ]\n",
+    "twice.vectors": b"a [ 1 1 1 1 1 1 1 1 1 1 1 1 ]\n" * 2,
+    "uneven.vectors": b"a [ 1 2 ]\nb [ 1 2 3 ]\n",
+    "zero.counts": b"a 0\n",
+    "speakers": b"x a b\n",
+    "alone": b"x\n",
+    "trials": b"a s00u0\n",
+    "one.trials": b"s00u0\n",
+    "three.trials": b"s00u0 s00u1\ns00u0 s00u1 target\n",
+    "bytes.trials": b"\xff\n",
+    "graphs.txt": b"test-en-gb-x-rp_m1-s145-p45-eight \n0 1 2 0\n1 1 1 0\n1\n\n",
+    "splice.conf": b"--left-context=1\n--right-context=1\n",
+    "ivectors.conf": b"""--splice-config=extractor/splice.conf
+--cmvn-config=extractor/online_cmvn.conf
+--lda-matrix=extractor/final.mat
+--global-cmvn-stats=extractor/global_cmvn.stats
+--diag-ubm=extractor/final.dubm
+--ivector-extractor=extractor/final.ie
+""",
 }
+
+CHAIN_FILES = (
+    *("tree", "0.trans_mdl", "phones.txt", "phone_seqs.txt", "normalization.fst", "den.fst"),
+    *("sup.ark", "cegs8.ark", "initial.raw", "train.m0.9.raw"),
+)
 
 INPUT = "input-node name=input dim=40\n"
 
@@ -126,7 +156,7 @@ def loading(**options: object) -> object:
 
 def forward(**arrays: np.ndarray) -> object:
     """Runs a computation."""
-    nnet = read_nnet(ROOT / "examples" / "digits" / MODEL)
+    nnet = read_nnet(DIGITS_EXAMPLE / MODEL)
     computation = CachingCompiler(nnet).compile(request("input", "output"))
     return NnetComputer(nnet, computation).forward(arrays)
 
@@ -170,7 +200,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 def _make_files() -> None:
     for name in (MODEL, "test.feats.ark"):
-        shutil.copy(ROOT / "examples" / "digits" / name, name)
+        shutil.copy(DIGITS_EXAMPLE / name, name)
+    shutil.copy(TOOLS_REFERENCE / "lstmp.raw", "lstmp.raw")
+    for name in ("extractor", "plda"):
+        shutil.copytree(ROOT / "packages" / "nnet3-speech" / "tests" / name, name)
+    _make_chain_systems()
     for name, content in FILES.items():
         Path(name).write_bytes(content)
     key, features = next(iter(read_table("ark:test.feats.ark")))
@@ -182,6 +216,21 @@ def _make_files() -> None:
     Path("final.raw.gz").write_bytes(gzip.compress(model))
     Path("cut.raw").write_bytes(model[:50000])
     read_nnet(MODEL).save("final.nnet")
+
+
+def _make_chain_systems() -> None:
+    """Makes the files of a chain model in one folder, and a system to be tuned in another."""
+    digits = CHAIN_REFERENCE / "digits"
+    for name in ("chain", "tune", "tune/bare", "tune/alone"):
+        Path(name).mkdir()
+    for name in CHAIN_FILES:
+        shutil.copy(digits / name, "chain")
+    shutil.copy(DIGITS_EXAMPLE / "train60.feats.ark", "chain/feats.ark")
+    shutil.copy(CHAIN_REFERENCE / "random" / "17" / "transition.mdl", "chain/other.mdl")
+    write_system(Path("tune"))
+    shutil.copy(digits / "initial.raw", "tune/bare/a.raw")
+    shutil.copy(digits / "tree", "tune/bare/tree")
+    shutil.copy("tune/model/final.mdl", "tune/alone/a.mdl")
 
 
 def parts(start: str) -> list[Any]:
@@ -197,19 +246,29 @@ def test_messages(part: str) -> None:
     assert not test_errors.differences(part, {**globals()})
 
 
+def files() -> set[tuple[Path, int]]:
+    """The files of the current folder, and when each was written."""
+    found = (path for path in Path().rglob("*") if path.is_file())
+    return {(path, path.stat().st_mtime_ns) for path in found}
+
+
+def taken_away(names: set[str]) -> set[str]:
+    """Removes files and folders; returns their names, without what is random in them."""
+    for name in names:
+        shutil.rmtree(name) if Path(name).is_dir() else Path(name).unlink()
+    return {re.sub(r"\.\w+(?=\.incomplete$)", "", name) for name in names}
+
+
 @pytest.mark.parametrize("part", parts("$ "))
-def test_messages_of_tools(
-    part: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A tool prints the line below its command, and ends with a status of Kaldi's for failures."""
-    command_line, message = part.strip().removeprefix("$ ").split("\n")
-    words = shlex.split(command_line)
-    monkeypatch.setattr(sys, "argv", words)
+def test_messages_of_tools(part: str) -> None:
+    """A tool prints the line below its command, ends with Kaldi's status, and leaves no file."""
+    command_line, message, *more = part.strip().removeprefix("$ ").split("\n")
+    before = files()
 
-    with pytest.raises(SystemExit) as ended:
-        entry_points.command_of(words[0]).run()
+    status, said = run_line(command_line)
+    left = taken_away({path.parts[0] for path, _ in files() - before})
 
-    printed = capsys.readouterr().err
-    assert ended.value.code in (1, 255)  # test_exit_status.py has which
-    assert message in printed.splitlines()
-    assert "Traceback" not in printed
+    assert message in said.splitlines()
+    statuses = [] if status == 255 else [f"exit status {status}"]
+    assert [*statuses, *(f"leaves {name}" for name in left)] == more
+    assert {path for path, _ in before - files() if path.suffix != ".incomplete"} == set()

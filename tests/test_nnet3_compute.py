@@ -223,11 +223,3 @@ def test_other_outputs(
     chosen = {"output": "tdnn1.affine", "scores": "log-softmax"}
     expected = {key: model.compute(frames, **chosen) for key, frames in features.items()}
     assert_same_archive(read_archive(tmp_path / "output.ark"), expected)
-
-
-def test_an_unknown_output(tmp_path: Path) -> None:
-    """The error names a similar node."""
-    done = compute("--output=tdnn1.afine", MODEL, f"ark:{FEATURES}", f"ark:{tmp_path / 'a'}")
-
-    assert done.returncode == 255
-    assert "the network has no node 'tdnn1.afine'; did you mean 'tdnn1.affine'?" in done.stderr

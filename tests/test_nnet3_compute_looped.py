@@ -105,21 +105,3 @@ def test_failures(tmp_path: Path) -> None:
     assert done.returncode == 255
     assert "utterance 'bad': frames for node 'input': expected dimension 6, found 5" in done.stderr
     assert list(read_archive(tmp_path / "output.ark")) == ["good"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--frames-per-chunk=0"], "'frames_per_chunk' must be an integer >= 1"),
-        (["--use-priors"], "has no priors"),
-        (["--online-ivectors=ark:x"], "needs --online-ivector-period"),
-    ],
-)
-def test_options(arguments: list[str], message: str, tmp_path: Path) -> None:
-    """Options out of range end the tool before it opens a table."""
-    model = TOOLS_REFERENCE / "lstmp.raw"
-    done = compute(*arguments, model, "ark:none", f"ark:{tmp_path / 'output.ark'}")
-
-    assert done.returncode == 255
-    assert message in done.stderr
-    assert not (tmp_path / "output.ark").exists()

@@ -307,30 +307,6 @@ def test_chunks_of_streams_fit_the_network(tmp_path: Path) -> None:
     assert about(session_of(tmp_path / "net.onnx"))["frames_per_chunk"] == 21
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--frames=20", "--ivector"], "has no input node 'ivector'"),
-        (["--frames=20", "--stream", "--xvector"], "cannot be asked for together"),
-        (["--frames=0"], "Invalid value for '--frames'"),
-        (["--opset=17", "--frames=20"], "Invalid value for '--opset'"),
-        (["--stream"], "a stream, a subsampling factor and further context need a number of fr"),
-        (["--extra-left-context=3"], "further context need a number of frames"),
-        (["--frame-subsampling-factor=3"], "further context need a number of frames"),
-        (["--features=ark:x", "--frames=20"], "--features is for --int8"),
-        (["--int8", "--frames=20", "--features=ark:x"], "cannot read 'x'"),
-        ([], "lstmp.raw: the network is recurrent, and each frame would need nodes of its own: "),
-    ],
-)
-def test_what_is_refused(arguments: list[str], message: str, tmp_path: Path) -> None:
-    """A failure prints a message, and writes nothing."""
-    done = run(TOOLS_REFERENCE / "lstmp.raw", tmp_path / "net.onnx", *arguments)
-
-    assert done.returncode == 255
-    assert message in done.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("arguments", [[], ["--frames=20"], ["--frames=20", "--stream"]])
 def test_pooling_needs_xvector(arguments: list[str], tmp_path: Path) -> None:
     """A network that pools over whole utterances is not cut: the tool names --xvector."""

@@ -26,28 +26,6 @@ compute_post, add_post = (
 )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--leaky-hmm-coefficient=1.5"], "leaky_hmm_coefficient must be above 0 and below 1"),
-        (["--transform-mat=wide.mat"], "wide.mat: expected a column for each of 62 pdfs, found 2"),
-        (["--online-ivectors=ark:x"], "--online-ivectors needs --online-ivector-period=FRAMES"),
-    ],
-)
-def test_options_of_posteriors(
-    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A mistake is one error before features are read, and there is no output."""
-    monkeypatch.chdir(tmp_path)
-    Path("wide.mat").write_text(" [ 1 0 ]\n", encoding="utf-8")
-
-    done = compute_post(*arguments, MODEL, DEN, FEATURES, "ark:out.ark")
-
-    assert done.returncode != 0
-    assert message in done.stderr
-    assert not Path("out.ark").exists()
-
-
 @pytest.mark.parametrize("kind", ["raw", "raw log", "den", "den clipped"])
 def test_posteriors_of_examples(kind: str, tmp_path: Path) -> None:
     """Examples get the outputs, their exponentials, or posteriors as a further input."""
