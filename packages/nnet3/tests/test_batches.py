@@ -10,6 +10,8 @@ from typing import NoReturn
 import attrs
 import numpy as np
 import pytest
+import small_networks
+from model_cases import assert_same
 from nnet3 import BatchOptions, ChunkOptions, Model, ScoreOptions
 from nnet3.batches import forming
 from nnet3.batches.forming import MinibatchFormer
@@ -18,8 +20,9 @@ from nnet3.batches.runs import Minibatches, of_sequences
 from nnet3.chunks import Chunk, chunks
 from nnet3.known_results import KnownResults
 from nnet3.utterance_work import Run
-from nnet3_descriptors import Nnet, parse_config
+from nnet3_descriptors import Nnet
 from nnet3_runtime_cuda import NnetComputer, RunError
+from small_networks import stacked
 
 DIM, IVECTOR_DIM = 3, 2
 
@@ -38,27 +41,22 @@ Offset(input, 3), ReplaceIndex(ivector, t, 0))
 
 WIDTH = 40
 
-WIDE = f"""
-    input-node name=input dim={WIDTH}
-    component name=tdnn type=NaturalGradientAffineComponent input-dim={3 * WIDTH} output-dim={WIDTH}
-    component-node name=tdnn component=tdnn input=Append(Offset(input, -2), input, Offset(input, 2))
-    component name=relu type=RectifiedLinearComponent dim={WIDTH}
-    component-node name=relu component=relu input=tdnn
-    output-node name=output input=relu
-"""
+WIDE = stacked(
+    WIDTH,
+    f"tdnn NaturalGradientAffine input-dim={3 * WIDTH} output-dim={WIDTH}",
+    f"relu RectifiedLinear dim={WIDTH}",
+    splice="Append(Offset(input, -2), input, Offset(input, 2))",
+)
 
 
 def recurrent(offset: int) -> str:
     """A network whose hidden layer reads itself `offset` frames away."""
-    return f"""
-    input-node name=input dim=3
-    component name=hidden type=NaturalGradientAffineComponent input-dim=9 output-dim=6
-    component-node name=hidden component=hidden input=Append(input, \
-IfDefined(Offset(bounded, {offset})))
-    component name=bounded type=TanhComponent dim=6
-    component-node name=bounded component=bounded input=hidden
-    output-node name=output input=bounded
-"""
+    return stacked(
+        3,
+        "hidden NaturalGradientAffine input-dim=9 output-dim=6",
+        "bounded Tanh dim=6",
+        splice=f"Append(input, IfDefined(Offset(bounded, {offset})))",
+    )
 
 
 def of_hidden(descriptor: str) -> str:
@@ -77,7 +75,7 @@ Offset(input, 1))
 
 def network(config: str) -> Nnet:
     """A network with random parameters, the same in each run."""
-    return parse_config(config, rng=np.random.default_rng(1))
+    return small_networks.network(config, seed=1)
 
 
 def utterances(lengths: list[int]) -> list[tuple[str, np.ndarray]]:
@@ -278,15 +276,8 @@ def test_joined_chunks(name: str) -> None:
 @pytest.mark.parametrize("size", [1, 2])
 def test_ivector_at_the_first_frame_of_a_chunk(size: int) -> None:
     """A chunk in which an output reads only the i-vector is not joined with its neighbours."""
-    model = Model(
-        network(
-            """
-            input-node name=input dim=3
-            input-node name=ivector dim=3
-            output-node name=output input=Failover(ivector, input)
-            """
-        )
-    )
+    inputs = "input-node name=input dim=3\ninput-node name=ivector dim=3\n"
+    model = Model(network(f"{inputs}output-node name=output input=Failover(ivector, input)"))
     ((_, features),) = utterances([12])
     ivector = np.ones(3, np.float32)
     expected = features.copy()
@@ -557,7 +548,7 @@ class TestMemory:
 
         for (_, features), (_, outputs) in zip(items, done, strict=True):
             expected = model.compute(features, frames_per_chunk=5000)
-            np.testing.assert_allclose(outputs, expected, rtol=1e-5, atol=1e-6)
+            assert_same(outputs, expected)
         assert len(sizes) == 1
         assert counted.most_of_computers > BatchOptions(memory=1).shares.computers
 

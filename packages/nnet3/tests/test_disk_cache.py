@@ -3,7 +3,6 @@
 import errno
 import multiprocessing
 import os
-import re
 import signal
 import stat
 import subprocess
@@ -18,21 +17,17 @@ import nnet3
 import nnet3_compiler
 import numpy as np
 import pytest
+import small_networks
 from nnet3 import CachingCompiler, disk_cache, known_results
 from nnet3.disk_cache import DiskCache, folder_of
 from nnet3_compiler import CompilationError, CompilerOptions
-from nnet3_computation import ComputationRequest, IoSpecification
-from nnet3_descriptors import Nnet, parse_config
+from nnet3_computation import ComputationRequest
+from nnet3_descriptors import Nnet
 from nnet3_descriptors.components import RectifiedLinearComponent
+from nnet3_descriptors.editing import rename_node
 from nnet3_graph import NotComputableError
 from nnet3_optimizer import OptimizeOptions
-
-CONFIG = """
-input-node name=input dim=3
-component name=a type=AffineComponent input-dim=6 output-dim={dim}
-component-node name=a component=a input=Append(Offset(input, -1), input)
-output-node name=output input=a
-"""
+from small_networks import request_for, stacked
 
 KEY = "0123456789abcdef"
 
@@ -41,15 +36,13 @@ fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot for
 
 def network(dim: int = 4) -> Nnet:
     """A network that needs one frame of left context."""
-    return parse_config(CONFIG.format(dim=dim))
+    affine = f"a Affine input-dim=6 output-dim={dim}"
+    return small_networks.network(stacked(3, affine, splice="Append(Offset(input, -1), input)"))
 
 
-def request_of(frames: int, name: str = "input", first: int = -1) -> ComputationRequest:
+def request_of(frames: int, first: int = -1) -> ComputationRequest:
     """A request for the given number of output frames."""
-    return ComputationRequest(
-        inputs=(IoSpecification.from_range(name, first, frames),),
-        outputs=(IoSpecification.from_range("output", 0, frames),),
-    )
+    return request_for(range(first, frames), range(frames))
 
 
 def entries_of(folder: Path) -> list[Path]:
@@ -138,14 +131,14 @@ def test_a_second_compiler_compiles_nothing(compiled: list[object], tmp_path: Pa
 
 def test_each_difference_has_an_entry_of_its_own(compiled: list[object], tmp_path: Path) -> None:
     """Structure, names of nodes, requests and options decide programs."""
-    renamed = parse_config(re.sub(r"\binput\b(?![-=])", "i", CONFIG.format(dim=4)))
-    assert renamed.node_names[0] == "i"
+    renamed = rename_node(network(), "input", "i")
     wanted = request_of(3)
+    of_i = attrs.evolve(wanted, inputs=[attrs.evolve(wanted.inputs[0], name="i")])
     with_deriv = attrs.evolve(wanted.outputs[0], has_deriv=True)
     cases: list[tuple[Nnet, ComputationRequest, dict[str, object]]] = [
         (network(), wanted, {}),
         (network(dim=5), wanted, {}),
-        (renamed, request_of(3, "i"), {}),
+        (renamed, of_i, {}),
         (network(), request_of(4), {}),
         (network(), request_of(3, first=-2), {}),
         (network(), attrs.evolve(wanted, outputs=(with_deriv,)), {}),
@@ -232,10 +225,7 @@ def test_components_from_elsewhere_are_not_kept(compiled: list[object], tmp_path
     class OwnComponent(RectifiedLinearComponent):
         """A component of another package, for all that the cache knows."""
 
-    nnet = parse_config(
-        "input-node name=input dim=3\ncomponent name=a type=RectifiedLinearComponent dim=3\n"
-        "component-node name=a component=a input=input\noutput-node name=output input=a"
-    )
+    nnet = small_networks.network(stacked(3, "a RectifiedLinear dim=3"))
     own = OwnComponent(**attrs.asdict(nnet.components[0], recurse=False))
     nnet = attrs.evolve(nnet, components=(own,))
     for _ in range(2):

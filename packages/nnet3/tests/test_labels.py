@@ -7,17 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from nnet3 import Model, load
+from nnet3 import load
 from nnet3_descriptors import (
     AcousticModel,
-    FileError,
     parse_config,
     write_acoustic_model,
     write_nnet,
 )
 from nnet3_descriptors.model_files import HmmState, TransitionModel
 from nnet3_runtime_cuda import RunError
-from nnet3_speech import HmmError
 from nnet3_speech.hmm import PhoneState
 
 NETWORK = """
@@ -106,20 +104,6 @@ def test_names_of_another_model(folder: Path) -> None:
 
     assert labels.phones == ("SIL", "#0")
     assert Path(warned[0].filename) == Path(__file__)
-
-
-def test_models_without_labels(folder: Path) -> None:
-    """The error says what is missing."""
-    with pytest.raises(RunError) as raised:
-        _ = Model(MODEL.nnet).labels
-    assert str(raised.value) == (
-        "the model has no transition model, which says the phones of its outputs: expected a .mdl "
-        "file, or a folder with one; a .raw file has the network alone"
-    )
-    with pytest.raises(FileError, match="nowhere"):
-        _ = load(MODEL, phones=folder / "nowhere").labels
-    with pytest.raises(HmmError, match="phone 2 of the transition model is none of 1 phones"):
-        _ = load(MODEL, phones={1: "SIL"}).labels
 
 
 def test_labels_need_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

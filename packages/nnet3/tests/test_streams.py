@@ -10,31 +10,26 @@ from random import Random
 import attrs
 import numpy as np
 import pytest
+import small_networks
+from model_cases import assert_same, frames
 from nnet3 import Model, Stream, StreamState, load
-from nnet3_descriptors import Nnet, parse_config, write_nnet
+from nnet3_descriptors import Nnet, write_nnet
 from nnet3_runtime_cuda import RunError
+from small_networks import stacked
 
-TDNN = """
-input-node name=input dim=4
-component name=affine type=AffineComponent input-dim=12 output-dim=5
-component-node name=affine component=affine \
-input=Append(Offset(input, -2), input, Offset(input, 3))
-component name=relu type=RectifiedLinearComponent dim=5
-component-node name=relu component=relu input=affine
-component name=tdnn type=TdnnComponent input-dim=5 output-dim=3 time-offsets=-1,0,1
-component-node name=tdnn component=tdnn input=relu
-output-node name=output input=tdnn
-"""
-
-RECURRENT = """
-input-node name=input dim=4
-component name=affine type=AffineComponent input-dim=9 output-dim=5 param-stddev=0.3
-component-node name=affine component=affine \
-input=Append(Offset(input, 1), IfDefined(Offset(tanh, -3)))
-component name=tanh type=TanhComponent dim=5
-component-node name=tanh component=tanh input=affine
-output-node name=output input=tanh
-"""
+TDNN = stacked(
+    4,
+    "affine Affine input-dim=12 output-dim=5",
+    "relu RectifiedLinear dim=5",
+    "tdnn Tdnn input-dim=5 output-dim=3 time-offsets=-1,0,1",
+    splice="Append(Offset(input, -2), input, Offset(input, 3))",
+)
+RECURRENT = stacked(
+    4,
+    "affine Affine input-dim=9 output-dim=5 param-stddev=0.3",
+    "tanh Tanh dim=5",
+    splice="Append(Offset(input, 1), IfDefined(Offset(tanh, -3)))",
+)
 
 WITH_IVECTOR = """
 input-node name=input dim=4
@@ -46,39 +41,19 @@ component-node name=second component=second input=Append(Offset(first, -3), Offs
 output-node name=output input=second
 """
 
-LATE = """
-input-node name=input dim=4
-component name=noop type=NoOpComponent dim=4
-component-node name=noop component=noop input=Offset(input, -3)
-output-node name=output input=noop
-"""
-
-GROWING = """
-input-node name=input dim=4
-component name=affine type=AffineComponent input-dim=4 output-dim=4 param-stddev=1e38
-component-node name=affine component=affine input=input
-output-node name=output input=affine
-"""
-
-
-OVERFLOWING = """
-input-node name=input dim=4
-component name=sum type=LinearComponent input-dim=8 output-dim=4
-component-node name=sum component=sum input=Append(input, IfDefined(Offset(sum, -1)))
-component name=sigmoid type=SigmoidComponent dim=4
-component-node name=sigmoid component=sigmoid input=sum
-output-node name=output input=sigmoid
-"""
+LATE = stacked(4, "noop NoOp dim=4", splice="Offset(input, -3)")
+GROWING = stacked(4, "affine Affine input-dim=4 output-dim=4 param-stddev=1e38")
+OVERFLOWING = stacked(
+    4,
+    "sum Linear input-dim=8 output-dim=4",
+    "sigmoid Sigmoid dim=4",
+    splice="Append(input, IfDefined(Offset(sum, -1)))",
+)
 
 
 def network(config: str) -> Nnet:
     """A network with random parameters."""
-    return parse_config(config, rng=np.random.default_rng(3))
-
-
-def frames(count: int, *, dim: int = 4, seed: int = 0) -> np.ndarray:
-    """Features of random numbers."""
-    return np.random.default_rng(seed).normal(size=(count, dim)).astype(np.float32)
+    return small_networks.network(config, seed=3)
 
 
 def pushed(stream: Stream, values: np.ndarray, sizes: Random, most: int = 9) -> np.ndarray:
@@ -89,11 +64,6 @@ def pushed(stream: Stream, values: np.ndarray, sizes: Random, most: int = 9) -> 
         parts.append(stream.push(values[begin : begin + count]))
         begin += count
     return np.concatenate([*parts, stream.finish()])
-
-
-def assert_same(found: np.ndarray, expected: np.ndarray) -> None:
-    """Compares outputs."""
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 class TestOneSequence:
@@ -320,19 +290,6 @@ Offset(Switch(input, {read}), -2))
         outputs = stream.push(features[:4], ivector)
         np.testing.assert_array_equal(outputs, model.compute(features[:4], ivector))
 
-    def test_errors(self) -> None:
-        """An i-vector is required from the first frame on, with the right dimension and finite."""
-        stream = Model(network(WITH_IVECTOR)).stream()
-        with pytest.raises(RunError, match="the first frames need an i-vector"):
-            stream.push(frames(5))
-        with pytest.raises(RunError, match="the i-vector: expected a vector of dimension 2"):
-            stream.push(frames(5), np.zeros(3))
-        with pytest.raises(RunError, match="the i-vector: expected finite numbers"):
-            stream.push(frames(5), [0.0, np.inf])
-        with pytest.raises(RunError, match="an i-vector of sequence 'a' came without frames"):
-            stream.push_many({}, {"a": np.zeros(2)})
-        assert stream.open_sequences == ()
-
 
 class TestManySequences:
     """Sequences that come and go."""
@@ -370,23 +327,6 @@ class TestManySequences:
         assert stream.open_sequences == ()
         for number, outputs in found.items():
             assert_same(np.concatenate(outputs), expected.get(number, np.empty((0, 0))[:, :0]))
-
-    def test_values_of_other_kinds(self) -> None:
-        """Frames without names, and one name in place of several, are refused."""
-        stream = Model(network(TDNN)).stream(frames_per_chunk=5)
-        stream.push(frames(9), sequence="call 7")
-        with pytest.raises(RunError, match="expected a mapping from names of sequences, found lis"):
-            stream.push_many([frames(3)])
-        with pytest.raises(RunError, match="i-vectors: expected a mapping"):
-            stream.push_many({"call 7": frames(3)}, [frames(1)])
-        with pytest.raises(RunError, match=r"expected names of sequences, as \['call 7'\], found"):
-            stream.push_many({}, finished="call 7")
-        with pytest.raises(RunError, match="finished: expected names of sequences, found int"):
-            stream.push_many({"call 7": frames(3)}, finished=7)
-        with pytest.raises(RunError, match=r"names of sequences: .* 'list'"):
-            stream.push_many({"call 7": frames(3)}, finished=[["call 7"]])
-
-        assert len(stream.finish("call 7")) + len(stream.finish("call 8")) == 9 - 5
 
     def test_nothing_is_compiled_for_one_more(self) -> None:
         """Making a stream compiles all its programs; streams with equal options share them."""
