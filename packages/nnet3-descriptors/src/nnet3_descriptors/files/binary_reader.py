@@ -17,9 +17,9 @@ _FLOAT64: Final = struct.Struct("<d")
 _VECTORS: Final[dict[str, FloatType]] = {"FV": np.dtype("<f4"), "DV": np.dtype("<f8")}
 _MATRICES: Final[dict[str, FloatType]] = {"FM": np.dtype("<f4"), "DM": np.dtype("<f8")}
 _TRIANGLES: Final[dict[str, FloatType]] = {"FP": np.dtype("<f4"), "DP": np.dtype("<f8")}
-_LARGE: Final = 1 << 14
-"""The fewest numbers that may stay where they are not aligned: small arrays take part in operations
-on elements, which then are slower."""
+_LARGE: Final = 64
+"""The fewest rows and columns of matrices that may stay in their file: smaller arrays take part in
+operations on elements, which would be slower where they are not aligned."""
 
 
 class BinaryReader(reader.Reader):
@@ -112,14 +112,14 @@ class BinaryReader(reader.Reader):
     def _floats(
         self, shape: tuple[int, ...], dtype: FloatType, precision: type[reader.F], start: int
     ) -> NDArray[reader.F]:
-        """Reads the values of an array; those that fit are not copied, if aligned or `in_place`."""
+        """Reads the values of an array, as a copy but for large matrices that stay `in_place`."""
         if min(shape) < 0 or (0 in shape and max(shape) > 0):
             self.fail("impossible size", at=start, expected="a size >= 0",
                       found=" by ".join(map(str, shape)))  # fmt: skip
         size = int(np.prod(shape, dtype=object)) * dtype.itemsize
         what = f"an array of {' by '.join(map(str, shape))} numbers,"
         raw = np.frombuffer(self._take(size, what, start), dtype=dtype)
-        stays = raw.flags.aligned or (self.in_place and raw.size >= _LARGE)
+        stays = self.in_place and len(shape) == 2 and min(shape) >= _LARGE
         if dtype == precision and stays:
             values: NDArray[reader.F] = raw.view(precision)
         else:

@@ -37,7 +37,7 @@ class Reader(ABC):
         position: The start of the next element.
         component: Name of the component that is being read, for errors.
         binary: Whether the file is binary.
-        in_place: Whether large arrays may be views of the bytes where these are not aligned.
+        in_place: Whether large matrices are views of the bytes, aligned or not; all else is copied.
     """
 
     binary: bool

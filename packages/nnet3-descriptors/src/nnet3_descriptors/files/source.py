@@ -64,6 +64,8 @@ def mapped(file: IO[bytes]) -> memoryview | None:
 class FileMap(mmap.mmap):
     """All bytes of a regular file.
 
+    The system ends a process that reads from a map what has been cut off the file since.
+
     Attributes:
         name: The name of the file.
     """

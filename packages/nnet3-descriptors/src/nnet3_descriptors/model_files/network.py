@@ -124,10 +124,10 @@ def read_model(path_or_file: source.PathOrFile, *, in_place: bool = False) -> Nn
 
     Args:
         path_or_file: As for `read_nnet`.
-        in_place: Whether all large arrays are views of a binary file. They take no memory once
-            `nnet3_descriptors.files.FileMap` has given it back, but Kaldi's files do not align
-            them: NumPy is slower with such arrays. Another file may take this one's name, but
-            nobody may write to it: `FileMap.check_unchanged` says if somebody did.
+        in_place: Whether large matrices are views of a binary file, and not copies. They take no
+            memory once `nnet3_descriptors.files.FileMap` has given it back, but Kaldi's files do
+            not align them: NumPy is slower with such arrays. Another file may take this one's name,
+            but nobody may write to it: `FileMap.check_unchanged` says if somebody did.
 
     Raises:
         ModelFileError: the file cannot be read, or holds neither.

@@ -270,7 +270,8 @@ class DeviceNnet:
         Raises:
             ModelFileError: A file was written to after it was read.
         """
-        maps = [*maps_of(array for named in self._arrays for array in named.values())]
+        components = self.nnet.components
+        maps = [*maps_of(array for each in components for array in each.arrays().values())]
         for mapping in maps:
             mapping.check_unchanged()
         yield

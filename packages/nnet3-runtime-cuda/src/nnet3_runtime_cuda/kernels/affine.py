@@ -214,7 +214,7 @@ class RepeatedAffineKernel(AffineKernel):
         """Records y_k = x_k A^T + b for each block k."""
         rows, cols = self.linear.shape
         x, y = as_blocks(p.x, cols), as_blocks(p.y, rows)
-        p.tape.matmul(x, self.linear.T, y)
+        p.tape.matmul(x, self.store.transposed(self.linear, pays=False), y)
         p.tape.add(y, self.bias, y)
 
     def backprop(self, b: Backpropagation) -> None:
@@ -281,7 +281,7 @@ class BlockAffineKernel(AffineKernel):
     def propagate(self, p: Propagation) -> None:
         """Records y_k = x_k A_k^T + b_k for each block k."""
         for x, y, rows in self._blocks(p.x, p.y):
-            p.tape.matmul(x, self.linear[rows].T, y)
+            p.tape.matmul(x, self.store.transposed(self.linear[rows], pays=False), y)
         p.tape.add(p.y, self.bias, p.y)
 
     def backprop(self, b: Backpropagation) -> None:

@@ -10,6 +10,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.components import Component, PrecomputedIndexes
+from nnet3_descriptors.files import maps_of
 
 from nnet3_runtime_cuda.operations import Array, Operations, Tape
 from nnet3_runtime_cuda.operations.gradients import (
@@ -233,8 +234,10 @@ class ComponentStore:
         Returns:
             (cols, rows), a view or a copy.
         """
-        # NumPy copies factors that are not aligned for each product.
-        if not (self.is_fixed and (pays or not matrix.flags.aligned)):
+        # NumPy copies factors that are not aligned for each product, and who reads a file that was
+        # cut off ends the process.
+        pays = pays or not matrix.flags.aligned or any(maps_of([matrix]))
+        if not (self.is_fixed and pays):
             return matrix.T
 
         def make() -> Array:

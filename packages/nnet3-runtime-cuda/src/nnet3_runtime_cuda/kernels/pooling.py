@@ -106,7 +106,7 @@ class ConvolutionKernel(Kernel):
         direct = p.y.flags.c_contiguous and not p.add
         y = p.y if direct else tape.scratch(*p.y.shape)
         rows = y.reshape(-1, count)
-        tape.matmul(patches, self.filters.T, rows)
+        tape.matmul(patches, self.store.transposed(self.filters, pays=False), rows)
         tape.add(rows, self.bias, rows)
         if p.add:
             tape.add(p.y, y, p.y)

@@ -1,0 +1,84 @@
+"""Models whose file is written to while they are in use."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from nnet3_descriptors import parse_config, write_nnet
+
+NETWORK = """
+input-node name=input dim=96
+component name=fixed type=FixedAffineComponent input-dim=96 output-dim=128
+component-node name=fixed component=fixed input=input
+component name=affine type=NaturalGradientAffineComponent input-dim=256 output-dim=128
+component-node name=affine component=affine input=Append(Offset(fixed, -1), fixed)
+component name=relu type=RectifiedLinearComponent dim=128
+component-node name=relu component=relu input=affine
+component name=linear type=LinearComponent input-dim=128 output-dim=128
+component-node name=linear component=linear input=relu
+component name=block type=BlockAffineComponent input-dim=128 output-dim=256 num-blocks=2
+component-node name=block component=block input=Sum(linear, relu)
+component name=repeated type=RepeatedAffineComponent input-dim=256 output-dim=256 num-repeats=2
+component-node name=repeated component=repeated input=block
+component name=tdnn type=TdnnComponent input-dim=256 output-dim=256 time-offsets=-1,0,1
+component-node name=tdnn component=tdnn input=repeated
+component name=conv type=TimeHeightConvolutionComponent num-filters-in=64 num-filters-out=64 \
+height-in=4 height-out=4 height-offsets=-1,0,1 time-offsets=-1,0,1
+component-node name=conv component=conv input=tdnn
+component name=pool type=ConvolutionComponent input-x-dim=16 input-y-dim=16 input-z-dim=1 \
+filt-x-dim=9 filt-y-dim=8 filt-x-step=1 filt-y-step=8 num-filters=64
+component-node name=pool component=pool input=conv
+component name=lstm-w type=AffineComponent input-dim=1088 output-dim=256
+component-node name=lstm-w component=lstm-w input=Append(pool, IfDefined(Offset(lstm.m, -1)))
+component name=lstm type=LstmNonlinearityComponent cell-dim=64
+component-node name=lstm component=lstm input=Append(lstm-w, IfDefined(Offset(lstm.c, -1)))
+dim-range-node name=lstm.c input-node=lstm dim-offset=0 dim=64
+dim-range-node name=lstm.m input-node=lstm dim-offset=64 dim=64
+output-node name=output input=lstm.m
+"""
+
+USED = """
+import os, sys
+import nnet3, numpy as np
+from nnet3_descriptors import ModelFileError, read_nnet
+
+path, whole = sys.argv[1:]
+features = np.random.default_rng(0).standard_normal((60, 96)).astype(np.float32)
+model, copied = nnet3.load(path), nnet3.load(read_nnet(path))
+streams = [each.stream(frames_per_chunk=10) for each in (model, copied)]
+model.compute(features)
+streams[0].push(features)
+os.truncate(whole, 100)
+assert (model.compute(features) == copied.compute(features)).all()
+streams[1].push(features)
+outputs, expected = (each.push(features) for each in streams)
+assert len(outputs) and (outputs == expected).all()
+try:
+    model.compute(features[:31])
+except ModelFileError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("offset", range(4))
+def test_a_file_that_is_cut_off(tmp_path: Path, offset: int) -> None:
+    """What is bound goes on as it was, whatever the file aligns; what is bound later is refused."""
+    path = tmp_path / "archive"
+    with path.open("wb") as file:
+        file.write(b"x" * offset)
+        write_nnet(parse_config(NETWORK), file)
+
+    found = subprocess.run(
+        [sys.executable, "-c", USED, f"{path}:{offset}", path],
+        env={**os.environ, "NNET3_CACHE_DIR": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (found.returncode, found.stderr) == (0, "")
+    assert "archive: the file was written to after it was read" in found.stdout
