@@ -8,25 +8,20 @@ from nnet3_descriptors import AcousticModel, parse_config, write_acoustic_model,
 from nnet3_descriptors.model_files import HmmState, TransitionModel
 from nnet3_speech import Plda, apply_transform, estimate_lda, normalize_length
 from nnet3_tables import write_matrix, write_vector
+from small_networks import network, stacked
 
-NETWORK = """
-input-node name=input dim=13
-component name=affine type=NaturalGradientAffineComponent input-dim=39 output-dim=6
-component-node name=affine component=affine input=Append(Offset(input, -1), input, Offset(input, 1))
-output-node name=output input=affine
-"""
-XVECTOR_NETWORK = """
-input-node name=input dim=8
-component name=e type=StatisticsExtractionComponent input-dim=8
-component-node name=e component=e input=input
-component name=p type=StatisticsPoolingComponent input-dim=17 left-context=0 right-context=10000
-component-node name=p component=p input=e
-component name=embedding type=NaturalGradientAffineComponent input-dim=16 output-dim=6
-component-node name=embedding component=embedding input=p
-component name=speakers type=NaturalGradientAffineComponent input-dim=6 output-dim=9
-component-node name=speakers component=speakers input=embedding
-output-node name=output input=speakers
-"""
+NETWORK = stacked(
+    13,
+    "affine NaturalGradientAffine input-dim=39 output-dim=6",
+    splice="Append(Offset(input, -1), input, Offset(input, 1))",
+)
+XVECTOR_NETWORK = stacked(
+    8,
+    "e StatisticsExtraction input-dim=8",
+    "p StatisticsPooling input-dim=17 left-context=0 right-context=10000",
+    "embedding NaturalGradientAffine input-dim=16 output-dim=6",
+    "speakers NaturalGradientAffine input-dim=6 output-dim=9",
+)
 CHAIN = (
     HmmState(forward_pdf_class=0, self_loop_pdf_class=1, transitions=((0, 0.5), (1, 0.5))),
     HmmState(forward_pdf_class=-1, self_loop_pdf_class=-1, transitions=()),
@@ -69,7 +64,7 @@ def make_transcriber(root: Path, rate: int = 16000) -> Path:
     )
     model = AcousticModel(
         transition_model=transitions,
-        nnet=parse_config(NETWORK, rng=np.random.default_rng(0)),
+        nnet=network(NETWORK),
         left_context=1,
         right_context=1,
         priors=np.empty(0, np.float32),

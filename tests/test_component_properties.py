@@ -5,8 +5,9 @@ import pytest
 from component_forms import CONFIGS, from_config
 from nnet3_compiler import compile_computation
 from nnet3_computation import ComputationRequest, IoSpecification
-from nnet3_descriptors import ComponentProperties, Nnet, parse_config, set_test_mode
+from nnet3_descriptors import ComponentProperties, Nnet, set_test_mode
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from small_networks import network, stacked
 
 KALDI = {
     "AffineComponent": 0x0063,
@@ -84,14 +85,13 @@ ROUNDING = 1.0e-8
 """A rounding error, much greater than those of double precision."""
 
 
-def network(type_name: str) -> Nnet:
+def network_of(type_name: str) -> Nnet:
     """A network of one component, in test mode if it is random."""
     component = from_config(type_name, LOOKING[type_name])
-    nnet = parse_config(
-        f"input-node name=input dim={component.input_dim}\n"
-        f"component name=c type={type_name} {LOOKING[type_name]}\n"
-        "component-node name=c component=c input=input\n"
-        "output-node name=output input=c\n"
+    nnet = network(
+        stacked(
+            component.input_dim, f"c {type_name.removesuffix('Component')} {LOOKING[type_name]}"
+        )
     )
     is_random = bool(component.properties & ComponentProperties.RANDOM)
     return set_test_mode(nnet, is_random)
@@ -100,7 +100,7 @@ def network(type_name: str) -> Nnet:
 @pytest.mark.parametrize("type_name", LOOKING)
 def test_types_whose_derivative_jumps_say_so(type_name: str) -> None:
     """Rounding of values that are 0 or equal changes much in these types, and in no others."""
-    nnet = network(type_name)
+    nnet = network_of(type_name)
     computation = compile_computation(
         nnet, ComputationRequest(inputs=(INPUTS,), outputs=(OUTPUTS,))
     )

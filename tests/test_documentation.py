@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from emulated_device import HostPlatform, compiler
 from nnet3 import CachingCompiler
-from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import (
     AcousticModel,
     ComponentProperties,
@@ -26,6 +25,7 @@ from nnet3_speech.hmm import read_transitions
 from nnet3_tables import read_table, write_table
 from nnet3_tools.entry_points import MODULES, command_of
 from reference_cases import CHAIN_REFERENCE, ROOT
+from small_networks import request_for
 from speech_folders import make_transcriber, make_xvector_folder
 from test_readmes import PACKAGES as RUN_TOGETHER
 from wav_files import wav
@@ -120,11 +120,7 @@ def for_cuda() -> dict[str, object]:
         pytest.skip("there is no C++ compiler, which emulates a device")
     shutil.copy("final.raw", "final.mdl")
     nnet = read_nnet("final.raw")
-    request = ComputationRequest(
-        inputs=[IoSpecification.from_range("input", -12, 17)],
-        outputs=[IoSpecification.from_range("output", 0, 5, has_deriv=True)],
-        need_model_derivative=True,
-    )
+    request = request_for(range(-12, 17), range(5), derivs=("output",), need_model_derivative=True)
     return {
         "nnet": nnet,
         "computation": CachingCompiler(nnet).compile(request),

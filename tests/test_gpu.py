@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 from chain_reference import chain_case, parametrize_chain_cases
@@ -27,7 +28,7 @@ from judged_cases import case_of_seed
 from judging import judge
 from nnet3 import Model
 from nnet3_compiler import compile_looped
-from nnet3_computation import ComputationRequest, IoSpecification, NnetComputation
+from nnet3_computation import ComputationRequest, NnetComputation
 from nnet3_descriptors import Nnet, read_nnet, set_test_mode, vectorize
 from nnet3_descriptors.files import read_matrix
 from nnet3_runtime_cuda import DeviceError, DeviceMemoryError, DeviceNnet, NnetComputer, RunError
@@ -56,6 +57,7 @@ from reference_programs import (
     optimized,
     parameters_after_steps,
 )
+from small_networks import request_for
 
 # Whatever versions of CuPy, PyTorch and NumPy a machine with a device has: they may warn.
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
@@ -230,10 +232,7 @@ def test_looped_computation(device: Any) -> None:
     case = load_case("network/lstmp")
     nnet = set_test_mode(network(case))
     requests = [
-        ComputationRequest(
-            inputs=(IoSpecification.from_range("input", start, end),),
-            outputs=(IoSpecification.from_range("output", first, last),),
-        )
+        request_for(range(start, end), range(first, last))
         for start, end, first, last in ((-20, 20, 0, 10), (20, 30, 10, 20), (30, 40, 20, 30))
     ]
     computation = compile_looped(nnet, requests)
@@ -373,12 +372,9 @@ def test_inputs_may_be_changed_after_a_call(cupy: Any, device: Any, is_pinned: b
 
 def training_request(request: ComputationRequest) -> ComputationRequest:
     """The same with derivatives."""
-    return ComputationRequest(
-        inputs=request.inputs,
-        outputs=tuple(
-            IoSpecification(name=io.name, indexes=io.indexes, has_deriv=True)
-            for io in request.outputs
-        ),
+    return attrs.evolve(
+        request,
+        outputs=[attrs.evolve(io, has_deriv=True) for io in request.outputs],
         need_model_derivative=True,
         store_component_stats=True,
     )
@@ -391,11 +387,7 @@ def test_memory_limit(pool: Any, device: Any) -> None:
     """CuPy's limit is respected; the error names what would fit, and nothing stays allocated."""
     case = load_case("network/tdnnf-inference")
     nnet = network(case)
-    request = ComputationRequest(
-        inputs=(IoSpecification.from_range("input", -40, 400, 64),),
-        outputs=(IoSpecification.from_range("output", 0, 300, 64),),
-    )
-    computation = optimized(nnet, request)
+    computation = optimized(nnet, request_for(range(-40, 400), range(300), 64))
     trial = NnetComputer(nnet, computation, device=device)
     needed = trial.memory_bytes
     del trial

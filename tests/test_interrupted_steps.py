@@ -13,8 +13,9 @@ from types import FrameType
 import attrs
 import numpy as np
 import pytest
+import small_networks
 from emulated_device import HostPlatform, compiler
-from nnet3_descriptors import Nnet, parse_config
+from nnet3_descriptors import Nnet
 from nnet3_training import (
     ExampleInput,
     ExampleOutput,
@@ -27,25 +28,19 @@ from nnet3_training import (
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
 
-NETWORK = """
-input-node name=input dim=4
-component name=a type=NaturalGradientAffineComponent input-dim=8 output-dim=6
-component name=r type=RectifiedLinearComponent dim=6 self-repair-scale=0.1
-component name=n type=BatchNormComponent dim=6
-component name=d type=DropoutComponent dim=6 dropout-proportion=0.3
-component name=l type=LinearComponent input-dim=6 output-dim=5 orthonormal-constraint=-1.0
-component name=c type=CompositeComponent num-components=2 component1='type=TanhComponent dim=5' \
-component2='type=NaturalGradientPerElementScaleComponent dim=5'
-component name=b type=NaturalGradientAffineComponent input-dim=5 output-dim=3
-component-node name=a component=a input=Append(Offset(input, -1), input)
-component-node name=r component=r input=a
-component-node name=n component=n input=r
-component-node name=d component=d input=n
-component-node name=l component=l input=d
-component-node name=c component=c input=l
-component-node name=b component=b input=c
-output-node name=output input=b objective=quadratic
-"""
+NETWORK = small_networks.stacked(
+    4,
+    "a NaturalGradientAffine input-dim=8 output-dim=6",
+    "r RectifiedLinear dim=6 self-repair-scale=0.1",
+    "n BatchNorm dim=6",
+    "d Dropout dim=6 dropout-proportion=0.3",
+    "l Linear input-dim=6 output-dim=5 orthonormal-constraint=-1.0",
+    "c Composite num-components=2 component1='type=TanhComponent dim=5' "
+    "component2='type=NaturalGradientPerElementScaleComponent dim=5'",
+    "b NaturalGradientAffine input-dim=5 output-dim=3",
+    splice="Append(Offset(input, -1), input)",
+    objective="quadratic",
+)
 OPTIONS = TrainerOptions(learning_rate=0.02, orthonormal_period=2, seed=11, print_interval=3)
 KINDS = {
     "plain": {},
@@ -60,7 +55,7 @@ Trace = Callable[[FrameType, str, object], object]
 
 def network() -> Nnet:
     """A network with all kinds of state: statistics, estimates, masks, constraints."""
-    return parse_config(NETWORK, rng=np.random.default_rng(3))
+    return small_networks.network(NETWORK, seed=3)
 
 
 def minibatch(number: int) -> TrainingExample:

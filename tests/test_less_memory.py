@@ -1,16 +1,12 @@
 """Recomputing values instead of storing them keeps results equal and takes less memory."""
 
-import attrs
 import numpy as np
 import pytest
-from nnet3_compiler import compile_computation
-from nnet3_computation import ComputationRequest, IoSpecification
-from nnet3_descriptors import parse_config
+from judged_cases import random_arrays
 from nnet3_optimizer import OptimizeOptions, check_computation, optimize, verify_equivalent
 from nnet3_runtime_cuda import NnetComputer
 from optimizer_trials import Trial
-
-ALL = OptimizeOptions()
+from small_networks import network, request_for
 
 AFFINE = "component name={0} type=AffineComponent input-dim={1} output-dim={2}\n"
 LAYER = (
@@ -58,26 +54,22 @@ POOLING = (
 
 def trial(config: str, frames: int, sequences: int) -> Trial:
     """A training request with random values; each sequence has one output frame."""
-    nnet = parse_config(config, rng=np.random.default_rng(0))
+    nnet = network(config)
     outputs = 1 if "pool" in config else frames - 2
     rng = np.random.default_rng(1)
-    request = ComputationRequest(
-        inputs=(IoSpecification.from_range("input", -1, frames, sequences, has_deriv=True),),
-        outputs=(IoSpecification.from_range("output", 0, outputs, sequences, has_deriv=True),),
+    request = request_for(
+        range(-1, frames),
+        range(outputs),
+        sequences,
+        derivs=("input", "output"),
         need_model_derivative=True,
         store_component_stats=True,
     )
     return Trial(
         nnet=nnet,
         request=request,
-        inputs={
-            io.name: rng.standard_normal((len(io.indexes), nnet.node_dim(io.name)))
-            for io in request.inputs
-        },
-        output_derivs={
-            io.name: rng.standard_normal((len(io.indexes), nnet.node_dim(io.name)))
-            for io in request.outputs
-        },
+        inputs=random_arrays(nnet, request.inputs, rng),
+        output_derivs=random_arrays(nnet, request.outputs, rng),
     )
 
 
@@ -96,9 +88,8 @@ def test_same_results_in_less_memory(
 ) -> None:
     """Results with and without a pass are equal: bit for bit if no sum is rearranged."""
     case = trial(config, frames, sequences)
-    compiled = compile_computation(case.nnet, case.request)
-    with_pass = optimize(case.nnet, compiled, ALL)
-    without = optimize(case.nnet, compiled, attrs.evolve(ALL, **{option: False}))
+    with_pass = optimize(case.nnet, case.compiled)
+    without = optimize(case.nnet, case.compiled, OptimizeOptions(**{option: False}))
     check_computation(case.nnet, with_pass)
     verify_equivalent(case.nnet, without, with_pass)
 

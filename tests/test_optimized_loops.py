@@ -15,10 +15,11 @@ from nnet3_compiler import (
     looped_requests,
 )
 from nnet3_compiler.looped import extended_requests
-from nnet3_computation import ComputationRequest, IoSpecification
-from nnet3_descriptors import Nnet, parse_config, parse_descriptor
+from nnet3_computation import ComputationRequest
+from nnet3_descriptors import Nnet, parse_descriptor
 from nnet3_optimizer import optimize
 from nnet3_runtime_reference import ReferenceComputer
+from small_networks import network, request_for
 
 ROUNDS = 8
 MANY_ROUNDS = 40
@@ -53,11 +54,6 @@ FAILOVER = "Failover(Offset({last}, -{delay}), input)"
 IF_DEFINED = "Sum(input, IfDefined(Offset({last}, -{delay})))"
 
 
-def network(config: str) -> Nnet:
-    """A network with random parameters."""
-    return parse_config(config, rng=np.random.default_rng(0))
-
-
 def layered(layers: Mapping[str, str], dim: int = 1, output: str | None = None) -> Nnet:
     """Linear layers, each with its input, and an output that is the last of them unless given."""
     lines = [f"input-node name=input dim={dim}"]
@@ -73,13 +69,8 @@ def layered(layers: Mapping[str, str], dim: int = 1, output: str | None = None) 
 
 def chunks(size: int) -> list[ComputationRequest]:
     """The first three chunks of an input that begins with frame 0, without context."""
-    return [
-        ComputationRequest(
-            inputs=[IoSpecification.from_range("input", begin, begin + size)],
-            outputs=[IoSpecification.from_range("output", begin, begin + size)],
-        )
-        for begin in range(0, 3 * size, size)
-    ]
+    frames = (range(begin, begin + size) for begin in range(0, 3 * size, size))
+    return [request_for(each, each) for each in frames]
 
 
 def assert_like_segments(

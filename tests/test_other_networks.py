@@ -5,11 +5,10 @@ cost was counted on programs of its own nnet3, as for the reference cases.
 """
 
 import attrs
-import numpy as np
 import pytest
+import small_networks
 from nnet3_compiler import compile_computation
-from nnet3_computation import ComputationRequest, IoSpecification, peak_bytes
-from nnet3_descriptors import parse_config
+from nnet3_computation import ComputationRequest, peak_bytes
 from nnet3_optimizer import OptimizeOptions, check_computation, optimize
 from optimizer_trials import KALDIS_PASSES, working_commands
 
@@ -60,14 +59,11 @@ class Network:
 
     def request(self) -> ComputationRequest:
         """The request; indexes are sorted by sequence, then by time."""
-        frames = range(self.inputs[0], self.inputs[1] + 1)
-        given, wanted = (
-            np.array([(n, t, 0) for n in range(self.sequences) for t in times], np.int32)
-            for times in (frames, self.outputs)
-        )
-        return ComputationRequest(
-            inputs=(IoSpecification(name="input", indexes=given),),
-            outputs=(IoSpecification(name="output", indexes=wanted, has_deriv=self.is_training),),
+        return small_networks.request_for(
+            range(self.inputs[0], self.inputs[1] + 1),
+            self.outputs,
+            self.sequences,
+            derivs=("output",) if self.is_training else (),
             need_model_derivative=self.is_training,
             store_component_stats=self.is_training,
         )
@@ -261,7 +257,7 @@ NETWORKS = {
 @pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS.keys())
 def test_costs_no_more_than_kaldi(network: Network) -> None:
     """Programs have no more working commands with Kaldi's passes, and never use more memory."""
-    nnet = parse_config(network.config, rng=np.random.default_rng(0))
+    nnet = small_networks.network(network.config)
     compiled = compile_computation(nnet, network.request())
 
     few, optimized = (

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 from example_generator import is_computable, random_arrays
 from network_generator import LAYERS, write_network
-from nnet3_compiler import compile_computation
 from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_graph import ComputationGraph, build_computation_graph
-from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import NnetComputer
 from optimizer_trials import TOLERANCE
+from reference_programs import optimized
 
 RECURRENT = ("recurrence", "lstm", "clockwork", "projected-lstm")
 HALF, END = 5, 10
@@ -59,18 +58,12 @@ def past_of(name: str, nnet: Nnet, graph: ComputationGraph) -> np.ndarray:
     return rows[rows[:, 1] < HALF]
 
 
-def run(nnet: Nnet, request: ComputationRequest, inputs: dict) -> dict[str, np.ndarray]:
-    """The outputs of a request."""
-    computation = optimize(nnet, compile_computation(nnet, request))
-    return NnetComputer(nnet, computation).forward(inputs)
-
-
 @pytest.mark.parametrize("seed", range(60))
 def test_two_halves_are_the_whole(seed: int) -> None:
     """The outputs of the second half are those of a run over all frames."""
     nnet, past, whole = recurrent_network(seed)
     inputs = random_arrays(nnet, whole.inputs, seed)
-    expected = run(nnet, whole, inputs)
+    expected = NnetComputer(nnet, optimized(nnet, whole)).forward(inputs)
     first = ComputationRequest(
         inputs=whole.inputs,
         outputs=[
@@ -78,7 +71,7 @@ def test_two_halves_are_the_whole(seed: int) -> None:
         ]
         + [IoSpecification.from_range(io.name, 0, HALF, SEQUENCES) for io in whole.outputs],
     )
-    first_half = run(nnet, first, inputs)
+    first_half = NnetComputer(nnet, optimized(nnet, first)).forward(inputs)
     second = ComputationRequest(
         inputs=[
             *whole.inputs,
@@ -87,7 +80,7 @@ def test_two_halves_are_the_whole(seed: int) -> None:
         outputs=[IoSpecification.from_range(io.name, HALF, END, SEQUENCES) for io in whole.outputs],
     )
     state = {name: first_half[f"state-of-{name}"] for name in past}
-    second_half = run(nnet, second, inputs | state)
+    second_half = NnetComputer(nnet, optimized(nnet, second)).forward(inputs | state)
 
     for io in whole.outputs:
         halves = [half[io.name].reshape(SEQUENCES, HALF, -1) for half in (first_half, second_half)]

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from nnet3 import CachingCompiler, load
 from nnet3_compiler import compile_computation, compile_looped, looped_requests
-from nnet3_computation import ComputationRequest, IoSpecification
-from nnet3_descriptors import Nnet, parse_config, write_nnet
+from nnet3_descriptors import Nnet, write_nnet
 from nnet3_graph import build_computation_graph
 from nnet3_optimizer import check_computation, optimize, verify_equivalent
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_reference import ReferenceComputer
+from small_networks import network, request_for
 
 CONFIG = """
 input-node name=input dim=2
@@ -28,9 +28,10 @@ component-node name=norm component=norm input=relu
 output-node name=output input=norm
 """
 
-REQUEST = ComputationRequest(
-    inputs=(IoSpecification.from_range("input", -1, 5, has_deriv=True),),
-    outputs=(IoSpecification.from_range("output", 0, 5, has_deriv=True),),
+REQUEST = request_for(
+    range(-1, 5),
+    range(5),
+    derivs=("input", "output"),
     need_model_derivative=True,
     store_component_stats=True,
 )
@@ -72,7 +73,7 @@ def define(nnet: Nnet) -> None:
 @pytest.mark.parametrize("use", [build_graph, prove, loop, train, define])
 def test_network(use: Callable[[Nnet], None]) -> None:
     """Caches of the stages do not keep a network alive."""
-    nnet = parse_config(CONFIG, rng=np.random.default_rng(0))
+    nnet = network(CONFIG)
     watched = weakref.ref(nnet)
 
     use(nnet)
@@ -84,7 +85,7 @@ def test_network(use: Callable[[Nnet], None]) -> None:
 
 def test_model(tmp_path: Path) -> None:
     """A model that has computed is freed together with its network."""
-    write_nnet(parse_config(CONFIG, rng=np.random.default_rng(0)), tmp_path / "final.raw")
+    write_nnet(network(CONFIG), tmp_path / "final.raw")
     model = load(tmp_path / "final.raw")
     model.compute(FRAMES)
     watched = [weakref.ref(model), weakref.ref(model.nnet)]

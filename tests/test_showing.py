@@ -12,7 +12,6 @@ from nnet3_compiler import Compiler, compile_computation
 from nnet3_computation import (
     ComputationBuilder,
     ComputationRequest,
-    IoSpecification,
     NnetComputation,
 )
 from nnet3_descriptors import Nnet, read_model, read_nnet, set_test_mode
@@ -37,6 +36,7 @@ from nnet3_training import (
 )
 from page_elements import Elements
 from reference_cases import REFERENCE, ROOT
+from small_networks import request_for
 
 FRAMES = 40
 MODEL = ROOT / "examples" / "digits" / "final.raw"
@@ -47,10 +47,7 @@ def shown() -> dict[str, object]:
     """A value of each kind that people print."""
     nnet = read_nnet(MODEL)
     left, right = compute_context(nnet)
-    request = ComputationRequest(
-        inputs=[IoSpecification.from_range("input", -left, FRAMES + right)],
-        outputs=[IoSpecification.from_range("output", 0, FRAMES)],
-    )
+    request = request_for(range(-left, FRAMES + right), range(FRAMES))
     tested = set_test_mode(nnet)
     computation = optimize(tested, compile_computation(tested, request))
     return {

@@ -24,6 +24,7 @@ from nnet3_speech import (
 )
 from nnet3_tables import read_table, write_table
 from reference_cases import ROOT
+from small_networks import network, stacked
 from tool_runs import run_tool
 
 SPEECH = ROOT / "packages" / "nnet3-speech" / "tests"
@@ -51,8 +52,7 @@ def make_folder(root: Path, ivector_dim: int = 8) -> Path:
     for folder in ("am", "conf"):
         (root / folder).mkdir()
     text = NETWORK.format(ivector_dim=ivector_dim, spliced=3 * 23 + ivector_dim)
-    nnet = parse_config(text, rng=np.random.default_rng(0))
-    write_nnet(nnet, root / "am" / "final.mdl")
+    write_nnet(network(text), root / "am" / "final.mdl")
     (root / "conf" / "fbank.conf").write_text("--num-mel-bins=23\n")
     (root / "conf" / "model.conf").write_text(
         "--frame-subsampling-factor=3\n--acoustic-scale=1.0\n--beam=10\n"
@@ -207,14 +207,11 @@ def test_looped_tool(model: nnet3.Model, tmp_path: Path) -> None:
     np.testing.assert_array_equal(*outputs)
 
 
-POOLING = """
-input-node name=input dim=13
-component name=statistics type=StatisticsExtractionComponent input-dim=13
-component-node name=statistics component=statistics input=input
-component name=pooling type=StatisticsPoolingComponent input-dim=27 left-context=0 right-context=999
-component-node name=pooling component=pooling input=statistics
-output-node name=output input=pooling
-"""
+POOLING = stacked(
+    13,
+    "statistics StatisticsExtraction input-dim=13",
+    "pooling StatisticsPooling input-dim=27 left-context=0 right-context=999",
+)
 
 
 def test_xvector_tool(tmp_path: Path) -> None:

@@ -7,12 +7,13 @@ same request around t = 0, for which the reference runtime gives the results.
 import numpy as np
 import pytest
 from nnet3_compiler import compile_segments
-from nnet3_computation import ComputationRequest, IoSpecification, NnetComputation, RequestError
+from nnet3_computation import ComputationRequest, NnetComputation, RequestError
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_descriptors.indexes import INT32_MAX
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import NnetComputer
 from nnet3_runtime_reference import ReferenceComputer
+from small_networks import request_for
 
 FRAMES = 6
 """Frames of a segment."""
@@ -40,13 +41,8 @@ FEEDS = {
 
 def requests(first: int, segments: int) -> list[ComputationRequest]:
     """Requests for consecutive segments; each asks for all of its own frames."""
-    return [
-        ComputationRequest(
-            inputs=[IoSpecification.from_range("input", start, start + FRAMES)],
-            outputs=[IoSpecification.from_range("output", start, start + FRAMES)],
-        )
-        for start in range(first, first + segments * FRAMES, FRAMES)
-    ]
+    starts = range(first, first + segments * FRAMES, FRAMES)
+    return [request_for(range(t, t + FRAMES), range(t, t + FRAMES)) for t in starts]
 
 
 def outputs(

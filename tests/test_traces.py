@@ -9,21 +9,19 @@ import pytest
 from click.testing import CliRunner
 from example_generator import example_of_seed, random_arrays
 from nnet3 import CachingCompiler
-from nnet3_descriptors import parse_config, write_nnet
+from nnet3_descriptors import write_nnet
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, Tracer
 from nnet3_runtime_cuda.cpu.recorder import Recorder
 from nnet3_tools.training.train import nnet3_train
 from nnet3_training import ExampleInput, ExampleOutput, TrainingExample, write_examples
+from small_networks import network, stacked
 from small_thresholds import thresholds
 
 COUNT = 30
 
-TRAINABLE = """
-input-node name=input dim=3
-component name=affine type=NaturalGradientAffineComponent input-dim=3 output-dim=2
-component-node name=affine component=affine input=input
-output-node name=output input=affine objective=quadratic
-"""
+TRAINABLE = stacked(
+    3, "affine NaturalGradientAffine input-dim=3 output-dim=2", objective="quadratic"
+)
 
 
 def poisoned(self: Recorder, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -64,7 +62,7 @@ def test_traces_of_random_networks(seed: int) -> None:
 @pytest.mark.parametrize("profile", ["trace.json", "trained.raw"])
 def test_training_with_a_profile(tmp_path: Path, profile: str) -> None:
     """nnet3-train --profile prints the time of both passes; it overwrites no model."""
-    write_nnet(parse_config(TRAINABLE, rng=np.random.default_rng(0)), tmp_path / "0.raw")
+    write_nnet(network(TRAINABLE), tmp_path / "0.raw")
     inputs = ExampleInput.from_sequences("input", [np.ones((5, 3), np.float32)])
     targets = ExampleOutput.from_targets("output", [np.ones((5, 2), np.float32)])
     write_examples([TrainingExample(key="e", inputs=[inputs], outputs=[targets])], tmp_path / "egs")

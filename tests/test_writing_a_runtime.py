@@ -17,17 +17,16 @@ from nnet3_computation import (
     COMMAND_TYPES,
     Access,
     Command,
-    ComputationRequest,
-    IoSpecification,
     NnetComputation,
 )
-from nnet3_descriptors import Nnet, component_types, parse_config, read_nnet, set_test_mode
+from nnet3_descriptors import Nnet, component_types, read_nnet, set_test_mode
 from nnet3_descriptors.components import Component, ComponentProperties, component_class
 from nnet3_optimizer import optimize
 from nnet3_runtime_reference import ReferenceComputer
 from nnet3_runtime_reference.formulas import formula_of
 from nnet3_tables import read_table
 from reference_cases import DIGITS_EXAMPLE, DIGITS_REFERENCE, ROOT
+from small_networks import network, request_for
 
 PAGE = ROOT / "docs" / "writing-a-runtime.md"
 
@@ -181,18 +180,12 @@ def utterances(count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield np.pad(features, ((12, 12), (0, 0)), mode="edge"), expected[key]
 
 
-def whole(frames: int) -> ComputationRequest:
-    """A request for all frames of an utterance."""
-    return ComputationRequest(
-        inputs=[IoSpecification.from_range("input", -12, frames + 12)],
-        outputs=[IoSpecification.from_range("output", 0, frames)],
-    )
-
-
 def test_the_interpreter_of_the_page_gives_kaldis_posteriors(digits: Nnet, tmp_path: Path) -> None:
     """The page's interpreter runs the digits model, compiled and optimized."""
     for given, expected in utterances(2):
-        compiled = compile_computation(digits, whole(len(expected)))
+        compiled = compile_computation(
+            digits, request_for(range(-12, len(expected) + 12), range(len(expected)))
+        )
         for computation in (compiled, optimize(digits, compiled)):
             [found] = run_by_the_page(digits, computation, [given], tmp_path)
 
@@ -201,7 +194,7 @@ def test_the_interpreter_of_the_page_gives_kaldis_posteriors(digits: Nnet, tmp_p
 
 def test_the_interpreter_of_the_page_runs_loops(tmp_path: Path) -> None:
     """The page's interpreter gives the outputs of the reference runtime, chunk by chunk."""
-    nnet = parse_config(
+    nnet = network(
         "input-node name=input dim=3\n"
         "component name=affine type=AffineComponent input-dim=5 output-dim=2\n"
         "component name=relu type=RectifiedLinearComponent dim=2\n"
@@ -209,7 +202,7 @@ def test_the_interpreter_of_the_page_runs_loops(tmp_path: Path) -> None:
         "input=Append(input, IfDefined(Offset(relu, -1)))\n"
         "component-node name=relu component=relu input=affine\n"
         "output-node name=output input=Sum(relu, Offset(relu, -2))\n",
-        rng=np.random.default_rng(3),
+        seed=3,
     )
     requests = looped_requests(nnet, chunk_size=4)
     loop = compile_looped(nnet, requests, optimize=lambda each: optimize(nnet, each))

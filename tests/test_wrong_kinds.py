@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 from nnet3_compiler import CompilationError, compile_computation, looped_requests
 from nnet3_computation import (
-    ComputationRequest,
     IoSpecification,
 )
-from nnet3_descriptors import parse_config
+from small_networks import identity, request_for
 
-NNET = parse_config("input-node name=input dim=2\noutput-node name=output input=input\n")
+NNET = identity(2)
 OUTPUT = IoSpecification.from_range("output", 0, 2)
-REQUEST = ComputationRequest(inputs=[IoSpecification.from_range("input", 0, 2)], outputs=[OUTPUT])
+REQUEST = request_for(range(2), range(2))
 COMPUTATION = compile_computation(NNET, REQUEST)
 ARRAY = np.zeros((2, 2), np.float32)
 

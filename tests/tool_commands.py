@@ -10,6 +10,7 @@ import numpy as np
 from nnet3_tables import read_objects, read_table, write_table
 from nnet3_training.chain import read_chain_example
 from nnet3_training.egs import read_example
+from small_networks import stacked
 from speech_folders import make_transcriber
 from tool_runs import run_tool
 from wav_files import wav
@@ -175,14 +176,10 @@ def write_inputs(path: Path) -> None:
         "component-node name=a component=a input=Append(input, ReplaceIndex(ivector, t, 0))\n"
         "output-node name=output input=a\n"
     )
-    pooled = (
-        "input-node name=input dim=23\n"
-        "component name=e type=StatisticsExtractionComponent input-dim=23\n"
-        "component-node name=e component=e input=input\n"
-        "component name=p type=StatisticsPoolingComponent input-dim=47 left-context=0 "
-        "right-context=10000\n"
-        "component-node name=p component=p input=e\n"
-        "output-node name=output input=p\n"
+    pooled = stacked(
+        23,
+        "e StatisticsExtraction input-dim=23",
+        "p StatisticsPooling input-dim=47 left-context=0 right-context=10000",
     )
     for name, text in (("iv", (path / "iv.config").read_text()), ("xv", pooled)):
         nnet3_descriptors.write_nnet(nnet3_descriptors.parse_config(text), path / f"{name}.raw")
