@@ -363,14 +363,12 @@ class ComputerCalls(RuleBasedStateMachine):
             self.computers[WHOLE].backward({"output": self.values(4)})
         self.awaits_backward = False
 
-    @rule(kind=KINDS, value=st.sampled_from([None, np.nan]))
-    def refused(self, kind: str, value: float | None) -> None:
+    @rule(kind=KINDS, given=st.sampled_from([None, np.full((6, 3), np.nan), np.zeros((5, 3))]))
+    def refused(self, kind: str, given: np.ndarray | None) -> None:
         """Gives values that are refused; nothing changes."""
-        given = {} if value is None else {"input": np.full((6, 3), value)}
-        with pytest.raises(RunError):
-            self.computers[kind].forward(given)
-        with pytest.raises(RunError):
-            self.computers[kind].backward(given)
+        for name, run in (("input", "forward"), ("output", "backward")):
+            with pytest.raises(RunError):
+                getattr(self.computers[kind], run)({} if given is None else {name: given})
 
     @rule(kind=KINDS)
     def reset(self, kind: str) -> None:

@@ -1,4 +1,4 @@
-"""Operations that the tape records in another form than NumPy offers."""
+"""Working memory of commands, on the processor and on a device."""
 
 import itertools
 
