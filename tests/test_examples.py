@@ -6,12 +6,12 @@ import ast
 import importlib
 import importlib.util
 import re
+import runpy
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import nbformat
 import pytest
@@ -122,17 +122,6 @@ FOLDER = ROOT / "examples" / "notebooks"
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 
 
-@pytest.fixture(scope="module")
-def run() -> Any:
-    """The script that runs notebooks."""
-    place = importlib.util.spec_from_file_location("run_notebooks", FOLDER / "run.py")
-    assert place is not None
-    assert place.loader is not None
-    module = importlib.util.module_from_spec(place)
-    place.loader.exec_module(module)
-    return module
-
-
 def shown(notebook: nbformat.NotebookNode) -> list[str]:
     """The text outputs of each code cell."""
     return [
@@ -161,14 +150,15 @@ def numbers(texts: list[str]) -> list[float]:
 
 @pytest.mark.filterwarnings("ignore")  # Jupyter's own
 @pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.glob("*.ipynb")))
-def test_notebooks(name: str, run: Any, tmp_path: Path) -> None:
+def test_notebooks(name: str, tmp_path: Path) -> None:
     """A notebook runs from top to bottom; its outputs are as stored, up to rounding."""
     shutil.copytree(ROOT / "examples" / "digits", tmp_path / "digits")
     (tmp_path / "notebooks").mkdir()
     path = tmp_path / "notebooks" / name
     shutil.copy(FOLDER / name, path)
 
-    executed, kept = run.executed(path), nbformat.read(path, as_version=4)
+    run = runpy.run_path(str(FOLDER / "run.py"))["executed"]
+    executed, kept = run(path), nbformat.read(path, as_version=4)
     now, stored = shown(executed), shown(kept)
 
     assert pictures(executed) == pictures(kept), "examples/notebooks/run.py stores them anew"

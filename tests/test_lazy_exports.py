@@ -85,44 +85,30 @@ def test_other_names_are_refused() -> None:
         _ = nnet3_graph.missing  # type: ignore[attr-defined]
 
 
-NEEDED = {
-    "nnet3",
-    "nnet3_compiler",
-    "nnet3_computation",
-    "nnet3_descriptors",
-    "nnet3_graph",
-    "nnet3_optimizer",
-    "nnet3_runtime_cuda",
-    "nnet3_tables",
-    "nnet3_tools",
-}
+def words(text: str) -> set[str]:
+    """The words of a text."""
+    return set(text.split())
+
+
+NEEDED = words(
+    """
+    nnet3 nnet3_compiler nnet3_computation nnet3_descriptors nnet3_graph nnet3_optimizer
+    nnet3_runtime_cuda nnet3_tables nnet3_tools
+    """
+)
 """The packages of this project that a plain nnet3-compute loads."""
 
-NOT_NEEDED = {
-    "cattrs",
-    "cupy",
-    "importlib.metadata",
-    "nnet3_compiler.looped",
-    "nnet3_computation.text.operands",
-    "nnet3_computation.text.parser",
-    "nnet3_computation.text.printer",
-    "nnet3_descriptors.serialization",
-    "nnet3_optimizer.equivalence",
-    "nnet3_runtime_cuda.cpu.bf16",
-    "nnet3_runtime_cuda.cuda",
-    "nnet3.streams",
-    "nnet3_runtime_cuda.kernels.composite",
-    "nnet3_runtime_cuda.kernels.convolution",
-    "nnet3_runtime_cuda.kernels.over_time",
-    "nnet3_runtime_cuda.kernels.gru",
-    "nnet3_runtime_cuda.kernels.lstm",
-    "nnet3_runtime_cuda.tracing",
-    "numpy.ma",
-    "numpy.random",
-    "safetensors",
-    "scipy",
-    "tqdm",
-}
+NOT_NEEDED = words(
+    """
+    cattrs cupy importlib.metadata nnet3_compiler.looped nnet3_computation.text.operands
+    nnet3_computation.text.parser nnet3_computation.text.printer
+    nnet3_descriptors.serialization nnet3_optimizer.equivalence nnet3_runtime_cuda.cpu.bf16
+    nnet3_runtime_cuda.cuda nnet3.streams nnet3_runtime_cuda.kernels.composite
+    nnet3_runtime_cuda.kernels.convolution nnet3_runtime_cuda.kernels.over_time
+    nnet3_runtime_cuda.kernels.gru nnet3_runtime_cuda.kernels.lstm
+    nnet3_runtime_cuda.tracing numpy.ma numpy.random safetensors scipy tqdm
+    """
+)
 """Modules that it does not load: for proofs, devices, streams, traces, stored forms, progress,
 random numbers, masked arrays, and components that the network does not have."""
 
@@ -136,68 +122,34 @@ SMALL_JOBS = {
 }
 """What tools that do little are given."""
 
-NOT_FOR_SMALL_JOBS = {
-    "kaldi_native_io",
-    "logging",
-    "nnet3_compiler",
-    "nnet3_optimizer",
-    "nnet3_runtime_cuda",
-    "numpy.ma",
-    "numpy.random",
-    "pathlib",
-    "scipy",
-    "tqdm",
-}
+NOT_FOR_SMALL_JOBS = words(
+    """
+    kaldi_native_io logging nnet3_compiler nnet3_optimizer nnet3_runtime_cuda numpy.ma
+    numpy.random pathlib scipy tqdm
+    """
+)
 """Modules that such a tool does not load: it would need more than twice the time of NumPy."""
 
-HELPFUL = {
-    "nnet3",
-    "nnet3_compiler",
-    "nnet3_computation",
-    "nnet3_descriptors",
-    "nnet3_report",
-    "nnet3_descriptors.editing",
-    "nnet3_descriptors.errors",
-    "nnet3_descriptors.forking",
-    "nnet3_descriptors.lazy_exports",
-    "nnet3_graph",
-    "nnet3_optimizer",
-    "nnet3_runtime_cuda",
-    "nnet3_runtime_cuda.device",
-    "nnet3_runtime_cuda.errors",
-    "nnet3_speech",
-    "nnet3_speech.errors",
-    "nnet3_speech.feature_options",
-    "nnet3_speech.options",
-    "nnet3_tables",
-    "nnet3_training",
-    "nnet3_training.chain",
-    "nnet3_training.chain.graphs",
-    "nnet3_training.chain.options",
-    "nnet3_training.egs",
-    "nnet3_training.errors",
-    "nnet3_training.fields",
-    "nnet3_training.recipes",
-    "nnet3_training.recipes.iterations",
-}
+HELPFUL = words(
+    """
+    nnet3 nnet3_compiler nnet3_computation nnet3_descriptors nnet3_report
+    nnet3_descriptors.editing nnet3_descriptors.errors nnet3_descriptors.forking
+    nnet3_descriptors.lazy_exports nnet3_graph nnet3_optimizer nnet3_runtime_cuda
+    nnet3_runtime_cuda.device nnet3_runtime_cuda.errors nnet3_speech nnet3_speech.errors
+    nnet3_speech.feature_options nnet3_speech.options nnet3_tables nnet3_training
+    nnet3_training.chain nnet3_training.chain.graphs nnet3_training.chain.options
+    nnet3_training.egs nnet3_training.errors nnet3_training.fields nnet3_training.recipes
+    nnet3_training.recipes.iterations
+    """
+)
 """The modules of other packages that a command loads for the defaults of its options."""
 
-HEAVY = {
-    "cattrs",
-    "cupy",
-    "dask",
-    "distributed",
-    "jinja2",
-    "kaldi_native_io",
-    "kaldifst",
-    "matplotlib",
-    "numpy",
-    "onnx",
-    "pytest",
-    "safetensors",
-    "scipy",
-    "tqdm",
-}
+HEAVY = words(
+    """
+    cattrs cupy dask distributed jinja2 kaldi_native_io kaldifst matplotlib numpy onnx
+    pytest safetensors scipy tqdm
+    """
+)
 """Libraries that no command's help loads."""
 
 DIGITS = ROOT / "examples/digits"
@@ -211,19 +163,21 @@ def modules_of(statement: str) -> set[str]:
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
+def modules_of_tool(module: str, function: str, *arguments: str) -> set[str]:
+    """The modules that a tool has loaded when it ends well; what it prints is dropped."""
+    return modules_of(
+        f"import contextlib, io\nsys.argv = {[*arguments]!r}\n"
+        f"from {module} import {function}\n"
+        "with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO())):\n"
+        f"    try: {function}()\n    except SystemExit as end: assert not end.code"
+    )
+
+
 def test_what_nnet3_compute_loads(tmp_path: Path) -> None:
     """Computing an archive loads the modules that it uses, and no others of these packages."""
-    arguments = [
-        "nnet3-compute",
-        f"{DIGITS}/final.raw",
-        f"ark:{DIGITS}/test.feats.ark",
-        f"ark:{tmp_path}/output.ark",
-    ]
-    loaded = modules_of(
-        f"sys.argv = {arguments!r}\n"
-        "from nnet3_tools.entry_points import nnet3_compute\n"
-        "try:\n    nnet3_compute()\nexcept SystemExit as end:\n    assert not end.code"
-    )
+    tables = f"ark:{DIGITS}/test.feats.ark", f"ark:{tmp_path}/output.ark"
+    tool = "nnet3-compute", f"{DIGITS}/final.raw", *tables
+    loaded = modules_of_tool("nnet3_tools.entry_points", "nnet3_compute", *tool)
 
     assert {name.partition(".")[0] for name in loaded if name.startswith("nnet3")} == NEEDED
     assert loaded & NOT_NEEDED == set()
@@ -238,17 +192,10 @@ def test_what_small_jobs_load(tool: str, tmp_path: Path) -> None:
         "egs": KALDI_DIGITS / "egs.ark",
         "output": tmp_path / "output",
     }
-    arguments = [tool, *(each.format(**names) for each in SMALL_JOBS[tool])]
-    name = tool.replace("-", "_")
-    statement = (
-        "import contextlib, io\n"
-        f"sys.argv = {arguments!r}\n"
-        f"from nnet3_tools.entry_points import {name}\n"
-        "with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO())):\n"
-        f"    try:\n        {name}()\n    except SystemExit as end:\n        assert not end.code"
-    )
+    arguments = (each.format(**names) for each in SMALL_JOBS[tool])
 
-    loaded = modules_of(statement)
+    name = tool.replace("-", "_")
+    loaded = modules_of_tool("nnet3_tools.entry_points", name, tool, *arguments)
 
     assert "nnet3_tools" in loaded
     assert "numpy" in loaded
@@ -267,11 +214,7 @@ COMMANDS = sorted(
 def test_what_help_loads(command: str) -> None:
     """The help of a command loads no NumPy, and no module that computes, compiles or reads."""
     [entry] = entry_points(group="console_scripts", name=command)
-    loaded = modules_of(
-        f"sys.argv = ['{command}', '--help']\n"
-        f"from {entry.module} import {entry.attr}\n"
-        f"try:\n    {entry.attr}()\nexcept SystemExit as end:\n    assert not end.code"
-    )
+    loaded = modules_of_tool(entry.module, entry.attr, command, "--help")
 
     own = entry.module.partition(".")[0]
     assert "click" in loaded

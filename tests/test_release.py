@@ -1,21 +1,19 @@
 """The findings of `nox -s release` on packages."""
 
-import importlib.util
 import io
+import runpy
 import subprocess
 import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from reference_cases import ROOT
 
-_SPEC = importlib.util.spec_from_file_location("release", ROOT / "release.py")
-assert _SPEC is not None
-assert _SPEC.loader is not None
-release = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(release)
+release = SimpleNamespace(**runpy.run_path(str(ROOT / "release.py")))
 
 PROJECT = """
 [project]
@@ -33,7 +31,7 @@ urls = { Source = "https://example.org/nnet3" }
 
 
 @pytest.fixture
-def package(tmp_path: Path) -> "release.Package":
+def package(tmp_path: Path) -> Any:
     """A package that is ready for release, and a package that it needs, in a repository."""
     for name, version in (("nnet3-below", "0.1.3"), ("nnet3-sample", "1.2.0")):
         module = tmp_path / name / "src" / name.replace("-", "_")
@@ -54,82 +52,41 @@ def package(tmp_path: Path) -> "release.Package":
     return release.Package(folder)
 
 
-def test_nothing_is_missing(package: "release.Package") -> None:
+def test_nothing_is_missing(package: Any) -> None:
     """A package that is ready for release has no findings."""
     assert list(release.missing_in_sources(package)) == []
     assert list(release.missing_in_history(package)) == []
 
 
-@pytest.mark.parametrize(
-    ("file", "old", "new", "line"),
-    [
-        pytest.param(*row, id=row[3][:40])
-        for row in [
-            (
-                "CHANGELOG.md",
-                "(2026-11-23)",
-                "(unreleased)",
-                "CHANGELOG.md: section 1.2.0 is 'unreleased', expected the date",
-            ),
-            (
-                "CHANGELOG.md",
-                "1.2.0",
-                "1.1.0",
-                "CHANGELOG.md: expected a first section '## 1.2.0 (DATE)', "
-                "found ## 1.1.0 (2026-11-23)",
-            ),
-            (
-                "src/nnet3_sample/__init__.py",
-                '"1.2.0"',
-                '"new"',
-                "src/nnet3_sample/__init__.py: 'new' is no version",
-            ),
-            (
-                "src/nnet3_sample/__init__.py",
-                '"1.2.0"',
-                '"1.2.0-rc1"',
-                "version 1.2.0-rc1 is not in its normal form 1.2.0rc1",
-            ),
-            (
-                "pyproject.toml",
-                "urls =",
-                "unknown =",
-                "pyproject.toml: project.urls has no Source, where the repository is published",
-            ),
-            ("pyproject.toml", "authors", "writers", "pyproject.toml: project.authors is missing"),
-            (
-                "pyproject.toml",
-                ', "Typing :: Typed"',
-                "",
-                "pyproject.toml: the classifier 'Typing :: Typed' is missing",
-            ),
-            (
-                "pyproject.toml",
-                "nnet3-below>=0.1,<0.2",
-                "nnet3-below>=0.2",
-                "pyproject.toml: nnet3-below>=0.2 leaves out version 0.1.3 of today",
-            ),
-            (
-                "pyproject.toml",
-                "nnet3-below>=0.1,<0.2",
-                "nnet3-below<0.2",
-                "pyproject.toml: nnet3-below<0.2 has no lower bound",
-            ),
-        ]
-    ],
+LOG, TOML, INIT = "CHANGELOG.md", "pyproject.toml", "src/nnet3_sample/__init__.py"
+NEEDED = "nnet3-below>=0.1,<0.2"
+TODAY = "## 1.1.0 (2026-11-23)"
+DEFECTS = (
+    (LOG, "(2026-11-23)", "(unreleased)", ": section 1.2.0 is 'unreleased', expected the date"),
+    (LOG, "1.2.0", "1.1.0", f": expected a first section '## 1.2.0 (DATE)', found {TODAY}"),
+    (INIT, '"1.2.0"', '"new"', ": 'new' is no version"),
+    (INIT, '"1.2.0"', '"1.2.0-rc1"', "version 1.2.0-rc1 is not in its normal form 1.2.0rc1"),
+    (TOML, "urls =", "no =", ": project.urls has no Source, where the repository is published"),
+    (TOML, "authors", "writers", ": project.authors is missing"),
+    (TOML, ', "Typing :: Typed"', "", ": the classifier 'Typing :: Typed' is missing"),
+    (TOML, NEEDED, "nnet3-below>=0.2", ": nnet3-below>=0.2 leaves out version 0.1.3 of today"),
+    (TOML, NEEDED, "nnet3-below<0.2", ": nnet3-below<0.2 has no lower bound"),
 )
-def test_what_is_missing_in_sources(
-    package: "release.Package", file: str, old: str, new: str, line: str
-) -> None:
+"""A file, a text in it and another in its place, and what is said; with `:` first, of the file."""
+
+
+@pytest.mark.parametrize(("file", "old", "new", "said"), DEFECTS)
+def test_what_is_missing_in_sources(package: Any, file: str, old: str, new: str, said: str) -> None:
     """Each defect of a package is named."""
     path = package.folder / file
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
 
+    line = f"{file}{said}" if said.startswith(":") else said
     assert line in list(release.missing_in_sources(release.Package(package.folder)))
 
 
-def test_what_git_has_against_a_release(package: "release.Package") -> None:
+def test_what_git_has_against_a_release(package: Any) -> None:
     """Uncommitted files, a version without its tag, and a tag on another commit are named."""
     git = ["git", "-C", package.folder]
     (package.folder / "README.md").write_text("A sample.\n")
@@ -167,7 +124,7 @@ IN_WHEEL = {
 IN_SOURCE = ["pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "PKG-INFO"]
 
 
-def test_archives(package: "release.Package", tmp_path: Path) -> None:
+def test_archives(package: Any, tmp_path: Path) -> None:
     """Complete archives have no findings."""
     built = archives(tmp_path, IN_WHEEL, IN_SOURCE)
 
@@ -197,7 +154,7 @@ def test_archives(package: "release.Package", tmp_path: Path) -> None:
     ids=["py.typed", "licence", "tests", "changelog"],
 )
 def test_what_is_wrong_with_archives(
-    package: "release.Package",
+    package: Any,
     tmp_path: Path,
     change: Callable[[dict[str, str], list[str]], object],
     lines: list[str],

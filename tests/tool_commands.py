@@ -1,4 +1,7 @@
-"""A command line for each tool, and the input that they need."""
+"""A command line for each tool, its exit statuses, and the input that they need.
+
+Commands and statuses stand in tool_commands.txt.
+"""
 
 from __future__ import annotations
 
@@ -18,86 +21,42 @@ from wav_files import wav
 REFERENCE = Path(__file__).parent / "reference"
 TRAINING, CHAIN, TOOLS = REFERENCE / "training", REFERENCE / "chain/digits", REFERENCE / "tools"
 DIGITS = REFERENCE.parent.parent / "examples/digits"
-HALF = f"--held-out-every=2 --den-fst={CHAIN}/den.fst"
-TREE = f"{CHAIN}/tree {CHAIN}/0.trans_mdl"
 SPEECH = REFERENCE.parents[1] / "packages/nnet3-speech/tests"
-PLDA, EXTRACTOR = SPEECH / "plda/plda", SPEECH / "extractor"
-IVECTORS = (
-    f"--splice-config={EXTRACTOR}/splice.conf --cmvn-config={EXTRACTOR}/online_cmvn.conf "
-    f"--lda-matrix={EXTRACTOR}/final.mat --global-cmvn-stats={EXTRACTOR}/global_cmvn.stats "
-    f"--diag-ubm={EXTRACTOR}/final.dubm --ivector-extractor={EXTRACTOR}/final.ie"
-)
-
-COMMANDS = f"""
-apply-cmvn-sliding ark:frames.INPUT ark:out
-chain-est-phone-lm ark:{CHAIN}/phone_seqs.txt out
-chain-get-supervision --frame-subsampling-factor=3 {TREE} ark:phones.INPUT ark:out
-chain-make-den-fst {TREE} {CHAIN}/phone_lm.fst den norm
-chain-make-num-fst-e2e {CHAIN}/0.trans_mdl {CHAIN}/normalization.fst ark:graphs.INPUT ark:out
-compute-fbank-feats scp:wav.INPUT ark:out
-compute-mfcc-feats scp:wav.INPUT ark:out
-compute-vad --vad-energy-threshold=-99 ark:frames.INPUT ark:out
-ivector-extract-online2 {IVECTORS} ark:utt2utt ark:feats.INPUT ark:out
-ivector-mean ark:spk2utt.INPUT ark:vectors.FINE ark:out ark,t:num_utts
-ivector-plda-scoring {PLDA} ark:vectors.FINE ark:vectors.FINE trials.INPUT out
-nnet-get-feature-transform out lda.acc
-nnet3-acc-lda-stats {DIGITS}/final.raw ark:egs.INPUT out
-nnet3-am-adjust-priors {REFERENCE}/digits/final.mdl {TRAINING}/priors.vec out
-nnet3-am-copy {TOOLS}/chain.mdl out
-nnet3-am-info {TOOLS}/chain.mdl
-nnet3-am-init {CHAIN}/0.trans_mdl {CHAIN}/initial.raw out
-nnet3-am-train-transitions chain.mdl ark:alignments.INPUT out
-nnet3-average {DIGITS}/final.raw {DIGITS}/final.raw out
-nnet3-chain-acc-lda-stats {CHAIN}/initial.raw ark:cegs.INPUT out
-nnet3-chain-add-post-to-egs {CHAIN}/initial.raw {CHAIN}/den.fst ark:cegs.INPUT ark:out
-nnet3-chain-combine {CHAIN}/den.fst {CHAIN}/initial.raw ark:cegs.INPUT out
-nnet3-chain-compute-post {CHAIN}/train.m0.9.raw {CHAIN}/den.fst ark:frames.INPUT ark:out
-nnet3-chain-compute-prob {CHAIN}/initial.raw {CHAIN}/den.fst ark:cegs.INPUT
-nnet3-chain-copy-egs --weights=ark:weights.INPUT ark:{CHAIN}/cegs8.ark ark:out
-nnet3-chain-e2e-get-egs --num-frames=152,154 ark:feats.FINE ark:graphs.INPUT chain.mdl ark:out
-nnet3-chain-fine-tune {HALF} --egs=ark:cegs.INPUT chain.mdl tuned.INPUT
-nnet3-chain-get-egs --num-frames=30 --frame-subsampling-factor=3 ark:feats.INPUT ark:sup ark:out
-nnet3-chain-merge-egs --minibatch-size=SIZE ark:{CHAIN}/cegs8.ark ark:out
-nnet3-chain-normalize-egs {CHAIN}/normalization.fst ark:cegs.INPUT ark:out
-nnet3-chain-shuffle-egs ark:cegs.INPUT ark:out
-nnet3-chain-subset-egs ark:cegs.INPUT ark:out
-nnet3-chain-train {CHAIN}/initial.raw {CHAIN}/den.fst ark:cegs.INPUT out
-nnet3-combine {DIGITS}/final.raw ark:egs.INPUT out
-nnet3-compute --ivectors=ark:ivectors.INPUT iv.raw ark:feats.FINE ark:out
-nnet3-compute-batch --ivectors=ark:ivectors.INPUT iv.raw ark:feats.FINE ark:out
-nnet3-compute-from-egs {DIGITS}/final.raw ark:egs.INPUT ark:out
-nnet3-compute-looped --ivectors=ark:ivectors.INPUT iv.raw ark:feats.FINE ark:out
-nnet3-compute-prob {DIGITS}/final.raw ark:egs.INPUT
-nnet3-copy {DIGITS}/final.raw out
-nnet3-copy-egs --weights=ark:weights.INPUT ark:{TRAINING}/subset.ark ark:out
-nnet3-egs-augment-image --horizontal-flip-prob=0.5 ark:egs.INPUT ark:out
-nnet3-get-egs --num-pdfs=11 --num-frames=8 ark:feats.INPUT ark:post ark:out
-nnet3-get-egs-dense-targets --num-frames=8 ark:feats.INPUT ark:feats.FINE ark:out
-nnet3-get-egs-simple input=ark:feats.INPUT output=ark:feats.FINE ark:out
-nnet3-info {DIGITS}/final.raw
-nnet3-init iv.config out
-nnet3-merge-egs --minibatch-size=SIZE ark:{TRAINING}/subset.ark ark:out
-nnet3-report --time=false {DIGITS}/final.raw out
-nnet3-show-progress {DIGITS}/final.raw {DIGITS}/final.raw ark:egs.INPUT
-nnet3-shuffle-egs ark:egs.INPUT ark:out
-nnet3-subset-egs ark:egs.INPUT ark:out
-nnet3-to-c --frames=6 iv.raw out
-nnet3-to-onnx --frames=6 iv.raw out
-nnet3-train {DIGITS}/final.raw ark:egs.INPUT out
-nnet3-train-recipe --num-epochs=0.1 --nnet={DIGITS}/final.raw --egs=ark:egs.INPUT run.INPUT
-nnet3-transcribe speech scp:wav.INPUT
-nnet3-xvector-compute --pad-input=false --min-chunk-size=25 xv.raw ark:feats.INPUT ark:out
-nnet3-xvector-compute-batched --pad-input=false --chunk-size=25 xv.raw ark:feats.INPUT ark:out
-nnet3-xvector-get-egs --num-pdfs=2 ranges.INPUT ark:feats.FINE ark:out
-select-voiced-frames ark:frames.INPUT ark:voiced ark:out
-"""
-"""A command line for each tool. INPUT is a situation, SIZE a size of minibatches for it."""
+EXTRACTOR = SPEECH / "extractor"
+PLACES = {
+    "CHAIN": CHAIN,
+    "DIGITS": DIGITS,
+    "HALF": f"--held-out-every=2 --den-fst={CHAIN}/den.fst",
+    "IVECTORS": (
+        f"--splice-config={EXTRACTOR}/splice.conf --cmvn-config={EXTRACTOR}/online_cmvn.conf "
+        f"--lda-matrix={EXTRACTOR}/final.mat --global-cmvn-stats={EXTRACTOR}/global_cmvn.stats "
+        f"--diag-ubm={EXTRACTOR}/final.dubm --ivector-extractor={EXTRACTOR}/final.ie"
+    ),
+    "PLDA": SPEECH / "plda/plda",
+    "REFERENCE": REFERENCE,
+    "TOOLS": TOOLS,
+    "TRAINING": TRAINING,
+    "TREE": f"{CHAIN}/tree {CHAIN}/0.trans_mdl",
+}
+"""What names in braces stand for in tool_commands.txt."""
 
 SIZES = {"FINE": "4", "SOME": "5", "NONE": "1000"}
 """By situation, the size of minibatches."""
 
-LINES = {line.split()[0]: line for line in COMMANDS.split("\n") if line}
-"""The command lines by tool."""
+HEADER, *ROWS = Path(__file__).with_suffix(".txt").read_text("utf-8").format(**PLACES).splitlines()
+_FIELDS = [row.split(maxsplit=3) for row in ROWS]
+
+LINES = {line.split()[0]: line for *_, line in _FIELDS}
+"""The command lines by tool. INPUT is a situation, SIZE a size of minibatches for it."""
+
+STATUSES = [
+    (line.split()[0], situation, int(status))
+    for *statuses, line in _FIELDS
+    for situation, status in zip(HEADER.split(), statuses, strict=False)
+    if status != "-"
+]
+"""Tools, situations and exit statuses: if all input is good, if some of it fails, and if all of it
+fails or there is none."""
 
 
 def command_line(tool: str, situation: str = "FINE") -> str:
