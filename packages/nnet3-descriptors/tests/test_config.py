@@ -127,14 +127,6 @@ class TestWriter:
         assert lines[5] == "output-node name=output input=a dim=5 objective=quadratic"
         assert lines[2] == NODE_LINES[2]
 
-    def test_is_the_inverse_of_the_parser(self) -> None:
-        """The lines and the components give the same nodes again."""
-        nnet = parse_config(CONFIG)
-
-        again = parse_config("\n".join(NODE_LINES), nnet)
-
-        assert again == nnet
-
 
 @pytest.mark.any_versions
 def test_unknown_names_in_a_large_network_are_still_quick() -> None:

@@ -262,6 +262,7 @@ def test_rows_are_mapped_by_themselves(text: str, rows: list[tuple[int, int, int
     for part in parse_descriptor(text).parts:
         for leaf in part.leaves:
             together = leaf.map_to_input(indexes, NODE_INDEX)
+            assert together.dtype == np.int32
             assert (together[:, 1] == indexes[:, 0]).all()
             for row in range(len(indexes)):
                 alone = leaf.map_to_input(indexes[row : row + 1], NODE_INDEX)

@@ -90,6 +90,7 @@ def networks(draw: st.DrawFn) -> Nnet:
 def test_every_form_gives_the_network_back(nnet: Nnet) -> None:
     """Container, Kaldi's binary form, config lines and vectors are lossless."""
     assert Nnet.from_bytes(nnet.to_bytes()) == nnet
+    assert Nnet.from_bytes(nnet.to_bytes()).to_bytes() == nnet.to_bytes()
     binary = io.BytesIO()
     write_nnet(nnet, binary)
     binary.seek(0)

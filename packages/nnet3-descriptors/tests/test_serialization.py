@@ -199,14 +199,6 @@ def spoiled(**content: object) -> dict:
 class TestNnet:
     """Tests for the serialized form of networks."""
 
-    def test_round_trip(self) -> None:
-        """A network is restored as an equal one, and gives the same bytes again."""
-        nnet = parse_config(NNET_CONFIG)
-        data = nnet.to_bytes()
-
-        assert Nnet.from_bytes(data) == nnet
-        assert Nnet.from_bytes(data).to_bytes() == data
-
     def test_files(self, tmp_path) -> None:
         """A network can be saved to a file, which is replaced as a whole."""
         nnet = parse_config(NNET_CONFIG)
