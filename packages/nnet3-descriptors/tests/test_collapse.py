@@ -22,8 +22,12 @@ component name=fixed type=AffineComponent input-dim=4 output-dim=4
 component name=narrow type=AffineComponent input-dim=4 output-dim=2
 component name=norm type=BatchNormComponent dim=4 block-dim=2 target-rms=0.5
 component name=drop type=DropoutComponent dim=4 dropout-proportion=0.25
-component name=general-drop type=GeneralDropoutComponent dim=4 dropout-proportion=0.25
+component name=general type=GeneralDropoutComponent dim=4 dropout-proportion=0.25
 component name=scale type=FixedScaleComponent dim=4
+component name=back type=AffineComponent input-dim=2 output-dim=4
+component name=sigmoid type=SigmoidComponent dim=4
+component name=conv type=TimeHeightConvolutionComponent num-filters-in=2 num-filters-out=3 \
+height-in=2 height-out=2 height-offsets=-1,0,1 time-offsets=0 required-time-offsets=0
 component name=tanh type=TanhComponent dim=4
 component name=wide type=AffineComponent input-dim=8 output-dim=5
 component name=linear type=LinearComponent input-dim=8 output-dim=5
@@ -32,19 +36,32 @@ component-node name=affine component=affine input=input
 component-node name=tanh component=tanh input=affine
 """
 
-CONVOLUTION = (
-    "component name=conv type=TimeHeightConvolutionComponent num-filters-in=2 num-filters-out=3 "
-    "height-in=2 height-out=2 height-offsets=-1,0,1 time-offsets=0 required-time-offsets=0\n"
-)
 
+def network(output: str, more: str = "", **inputs: str) -> Nnet:
+    """A network in test mode with random parameters and statistics.
 
-def network(lines: str) -> Nnet:
-    """Returns a network in test mode with random parameters and statistics."""
+    Args:
+        output: What the output node reads.
+        more: Further lines.
+        **inputs: What nodes read; each has the component of its name, without a digit.
+    """
     rng = np.random.default_rng(0)
-    nnet = parse_config(HEAD + CONVOLUTION + lines, rng=rng)
+    lines = [
+        f"component-node name={name} component={name.rstrip('2')} input={read}"
+        for name, read in inputs.items()
+    ]
+    lines.append(f"output-node name=output input={output}\n{more}")
+    nnet = parse_config(HEAD + "\n".join(lines), rng=rng)
     nnet = unvectorize(nnet, rng.standard_normal(nnet.num_parameters))
     statistics = {"norm.stats_mean": rng.normal(size=2), "norm.stats_var": rng.random(2)}
     return set_test_mode(nnet.with_state_dict(statistics))
+
+
+def assert_same_outputs(nnet: Nnet, collapsed: Nnet, output: str = "output") -> None:
+    """Asserts that outputs are the same up to rounding."""
+    for t in (-2, 0, 5):
+        before, after = evaluate(nnet, output, t), evaluate(collapsed, output, t)
+        np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-5)
 
 
 def evaluate(nnet: Nnet, name: str, t: int) -> np.ndarray:
@@ -96,136 +113,85 @@ def apply(component, row: np.ndarray) -> np.ndarray:
     return component.linear_params @ row + bias
 
 
-@pytest.mark.parametrize(
-    ("lines", "components"),
-    [
-        (
-            """
-            component-node name=norm component=norm input=tanh
-            component-node name=wide component=wide input=Append(Offset(norm, -1), norm)
-            output-node name=output input=wide
-            """,
-            ("affine", "tanh", "norm.wide"),
-        ),
-        (
-            """
-            component-node name=norm component=norm input=Sum(tanh, Const(0.5, 4))
-            component-node name=linear component=linear input=Append(norm, Offset(norm, 3))
-            output-node name=output input=linear
-            """,
-            ("affine", "tanh", "norm.linear"),
-        ),
-        (
-            """
-            component-node name=norm component=norm input=Offset(tanh, 1)
-            component-node name=tdnn component=tdnn input=Offset(norm, -2)
-            output-node name=output input=tdnn
-            """,
-            ("affine", "tanh", "norm.tdnn"),
-        ),
-        (
-            """
-            component-node name=drop component=drop input=tanh
-            component-node name=wide component=wide input=Append(drop, drop)
-            component-node name=tdnn component=tdnn input=drop
-            component-node name=linear component=linear input=Append(drop, Offset(drop, 1))
-            output-node name=output input=Append(wide, tdnn, linear)
-            """,
-            ("affine", "tanh", "drop.wide", "drop.tdnn", "drop.linear"),
-        ),
-        (
-            """
-            component-node name=drop component=general-drop input=tanh
-            component-node name=tdnn component=tdnn input=Offset(drop, 1)
-            output-node name=output input=tdnn
-            """,
-            ("affine", "tanh", "tdnn"),
-        ),
-        (
-            """
-            component-node name=fixed component=fixed input=Offset(affine, -1)
-            component-node name=wide component=wide input=Append(fixed, Offset(fixed, 2))
-            output-node name=output input=wide
-            """,
-            ("affine.fixed.wide",),
-        ),
-        (
-            """
-            component-node name=scale component=scale input=Offset(affine, 1)
-            output-node name=output input=scale
-            """,
-            ("affine.scale",),
-        ),
-        (
-            """
-            component-node name=drop component=drop input=Append(affine-part, affine-part)
-            dim-range-node name=affine-part input-node=affine dim-offset=1 dim=2
-            component-node name=norm component=norm input=drop
-            component-node name=fixed component=fixed input=norm
-            output-node name=output input=fixed
-            """,
-            ("affine", "drop.norm.fixed"),
-        ),
-    ],
-    ids=["affine", "linear", "tdnn", "dropout", "general dropout", "chain", "scale", "dim-range"],
-)
-def test_outputs_stay_the_same(lines: str, components: tuple[str, ...]) -> None:
+PAIRS: dict[str, tuple[dict[str, str], str, tuple[str, ...]]] = {
+    "affine": (
+        {"norm": "tanh", "wide": "Append(Offset(norm, -1), norm)"},
+        "wide",
+        ("affine", "tanh", "norm.wide"),
+    ),
+    "linear": (
+        {"norm": "Sum(tanh, Const(0.5, 4))", "linear": "Append(norm, Offset(norm, 3))"},
+        "linear",
+        ("affine", "tanh", "norm.linear"),
+    ),
+    "tdnn": (
+        {"norm": "Offset(tanh, 1)", "tdnn": "Offset(norm, -2)"},
+        "tdnn",
+        ("affine", "tanh", "norm.tdnn"),
+    ),
+    "dropout": (
+        {
+            "drop": "tanh",
+            "wide": "Append(drop, drop)",
+            "tdnn": "drop",
+            "linear": "Append(drop, Offset(drop, 1))",
+        },
+        "Append(wide, tdnn, linear)",
+        ("affine", "tanh", "drop.wide", "drop.tdnn", "drop.linear"),
+    ),
+    "general dropout": (
+        {"general": "tanh", "tdnn": "Offset(general, 1)"},
+        "tdnn",
+        ("affine", "tanh", "tdnn"),
+    ),
+    "chain": (
+        {"fixed": "Offset(affine, -1)", "wide": "Append(fixed, Offset(fixed, 2))"},
+        "wide",
+        ("affine.fixed.wide",),
+    ),
+    "scale": ({"scale": "Offset(affine, 1)"}, "scale", ("affine.scale",)),
+    "dim-range": (
+        {
+            "more": "dim-range-node name=part input-node=affine dim-offset=1 dim=2",
+            "drop": "Append(part, part)",
+            "norm": "drop",
+            "fixed": "norm",
+        },
+        "fixed",
+        ("affine", "drop.norm.fixed"),
+    ),
+}
+"""What nodes and the output read, and the components after collapsing."""
+
+
+@pytest.mark.parametrize(("inputs", "output", "components"), PAIRS.values(), ids=PAIRS)
+def test_outputs_stay_the_same(
+    inputs: dict[str, str], output: str, components: tuple[str, ...]
+) -> None:
     """Each pair of components is replaced by one, and the output stays the same."""
-    nnet = network(lines)
+    nnet = network(output, **inputs)
 
     collapsed = collapse_model(nnet)
 
     assert sorted(collapsed.component_names) == sorted(components)
-    for t in (-2, 0, 5):
-        before, after = evaluate(nnet, "output", t), evaluate(collapsed, "output", t)
-        np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-5)
+    assert_same_outputs(nnet, collapsed)
 
 
 @pytest.mark.parametrize(
-    "lines",
+    ("inputs", "output"),
     [
-        # the first component reduces the dimension
-        """
-        component-node name=narrow component=narrow input=tanh
-        component name=back type=AffineComponent input-dim=2 output-dim=4
-        component-node name=back component=back input=narrow
-        output-node name=output input=back
-        """,
-        # the bias of the first component would be scaled as well
-        """
-        component-node name=fixed component=fixed input=Scale(2, affine)
-        output-node name=output input=Append(fixed, tanh)
-        """,
-        # two sources
-        """
-        component-node name=norm component=norm input=tanh
-        component-node name=wide component=wide input=Append(norm, tanh)
-        output-node name=output input=wide
-        """,
-        # no component that could absorb the batch-norm
-        """
-        component name=sigmoid type=SigmoidComponent dim=4
-        component-node name=norm component=norm input=tanh
-        component-node name=sigmoid component=sigmoid input=norm
-        output-node name=output input=sigmoid
-        """,
+        ({"narrow": "tanh", "back": "narrow"}, "back"),
+        ({"fixed": "Scale(2, affine)"}, "Append(fixed, tanh)"),
+        ({"norm": "tanh", "wide": "Append(norm, tanh)"}, "wide"),
+        ({"norm": "tanh", "sigmoid": "norm"}, "sigmoid"),
     ],
-    ids=["narrow", "scaled", "two sources", "no partner"],
+    ids=["the first one narrows", "the bias would be scaled", "two sources", "no partner"],
 )
-def test_what_cannot_be_collapsed_stays(lines: str) -> None:
+def test_what_cannot_be_collapsed_stays(inputs: dict[str, str], output: str) -> None:
     """Pairs that cannot be collapsed stay as they are."""
-    nnet = network(lines)
+    nnet = network(output, **inputs)
 
     assert collapse_model(nnet).nodes == nnet.nodes
-
-
-LINES = """
-component-node name=drop component=drop input=tanh
-component-node name=norm component=norm input=drop
-component-node name=fixed component=fixed input=norm
-component-node name=scale component=scale input=fixed
-output-node name=output input=scale
-"""
 
 
 @pytest.mark.parametrize(
@@ -241,7 +207,7 @@ output-node name=output input=scale
 )
 def test_options_choose_the_pairs(options: CollapseOptions, gone: set[str]) -> None:
     """A pair is collapsed only if its option is on."""
-    nnet = network(LINES)
+    nnet = network("scale", drop="tanh", norm="drop", fixed="norm", scale="fixed")
 
     collapsed = collapse_model(nnet, options)
 
@@ -251,13 +217,7 @@ def test_options_choose_the_pairs(options: CollapseOptions, gone: set[str]) -> N
 
 def test_a_convolution_absorbs_dropout() -> None:
     """The parameters of a convolution are scaled; its bias is not."""
-    nnet = network(
-        """
-        component-node name=drop component=drop input=tanh
-        component-node name=conv component=conv input=drop
-        output-node name=output input=conv
-        """
-    )
+    nnet = network("conv", drop="tanh", conv="drop")
 
     conv = collapse_model(nnet).component("drop.conv")
 
@@ -267,20 +227,12 @@ def test_a_convolution_absorbs_dropout() -> None:
 
 def test_components_that_others_use_stay() -> None:
     """A source that also feeds another node is kept for that node."""
-    nnet = network(
-        """
-        component-node name=norm component=norm input=tanh
-        component-node name=fixed component=fixed input=norm
-        output-node name=output input=Append(fixed, norm)
-        """
-    )
+    nnet = network("Append(fixed, norm)", norm="tanh", fixed="norm")
 
     collapsed = collapse_model(nnet)
 
     assert {"norm", "norm.fixed"} < set(collapsed.component_names)
-    np.testing.assert_allclose(
-        evaluate(collapsed, "output", 3), evaluate(nnet, "output", 3), rtol=1e-5, atol=1e-5
-    )
+    assert_same_outputs(nnet, collapsed)
 
 
 TAKEN = """
@@ -311,19 +263,12 @@ def test_names_that_exist_are_not_taken() -> None:
     assert collapsed.component("bn.aff") == nnet.component("bn.aff")
     assert collapsed.component_of(collapsed.node("aff")) == collapsed.component("bn.aff.3")
     assert collapsed.component_of(collapsed.node("again")) == collapsed.component("bn.aff.3")
-    np.testing.assert_allclose(
-        evaluate(collapsed, "other", 0), evaluate(nnet, "other", 0), rtol=1e-5, atol=1e-5
-    )
+    assert_same_outputs(nnet, collapsed, "other")
 
 
 def test_parameters_that_overflow_are_not_combined() -> None:
     """Two components stay if single precision cannot hold the product of their parameters."""
-    nnet = network(
-        """
-        component-node name=fixed component=fixed input=affine
-        output-node name=output input=fixed
-        """
-    )
+    nnet = network("fixed", fixed="affine")
     large = {
         f"{name}.linear_params": np.full(nnet.component(name).linear_params.shape, 1e25)
         for name in ("affine", "fixed")
@@ -342,7 +287,7 @@ def test_a_cycle_of_many_affine_components_is_small() -> None:
         f"component-node name=n{node} component=fixed input=Offset(n{(node - 1) % 200}, -1)"
         for node in range(200)
     ]
-    nnet = network("\n".join([*lines, "output-node name=output input=n0"]))
+    nnet = network("n0", more="\n".join(lines))
 
     collapsed = collapse_model(nnet)
 
@@ -351,12 +296,6 @@ def test_a_cycle_of_many_affine_components_is_small() -> None:
 
 def test_a_loop_of_affine_components_ends() -> None:
     """Collapsing stops after finitely many rounds at a recurrent pair that could go on forever."""
-    nnet = network(
-        """
-        component-node name=fixed component=fixed input=Offset(fixed2, -1)
-        component-node name=fixed2 component=fixed input=fixed
-        output-node name=output input=fixed
-        """
-    )
+    nnet = network("fixed", fixed="Offset(fixed2, -1)", fixed2="fixed")
 
     assert collapse_model(nnet).output_nodes == nnet.output_nodes
