@@ -19,6 +19,23 @@ MODULES = {
 """The file of each module, by its name."""
 
 
+def imports(text: str) -> Iterator[tuple[str, str]]:
+    """The modules that code imports, each with an imported name, or "" for the whole module."""
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Import(names=names):
+                yield from ((alias.name, "") for alias in names)
+            case ast.ImportFrom(module=str(module), names=names):
+                yield from ((module, alias.name) for alias in names)
+
+
+def listed(file: Path) -> list[str]:
+    """The names that a file imports as themselves."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    found = (each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom))
+    return [alias.name for each in found for alias in each.names if alias.asname == alias.name]
+
+
 def exported(file: Path) -> set[str]:
     """The names that a package lists, in __all__ or as `import name as name`; none for a module."""
     if file.name != "__init__.py":
@@ -26,27 +43,14 @@ def exported(file: Path) -> set[str]:
     tree = ast.parse(file.read_text(encoding="utf-8"))
     assigned = (each for each in tree.body if isinstance(each, ast.Assign))
     lists = [each.value for each in assigned if "__all__" in map(ast.unparse, each.targets)]
-    imports = (each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom))
-    aliases = {alias.name for each in imports for alias in each.names if alias.asname == alias.name}
-    return aliases | {name for each in lists for name in ast.literal_eval(each)}
+    return {*listed(file), *(name for each in lists for name in ast.literal_eval(each))}
 
 
 def crossings(package: str, text: str, modules: dict[str, Path]) -> Iterator[tuple[str, str]]:
-    """The imports of a package from other packages: module and name.
-
-    The import of a whole module has no name.
-    """
-    for node in ast.walk(ast.parse(text)):
-        match node:
-            case ast.Import(names=names):
-                found = [(alias.name, "") for alias in names]
-            case ast.ImportFrom(module=str(module), names=names):
-                found = [(module, alias.name) for alias in names]
-            case _:
-                continue
-        for module, name in found:
-            if module in modules and module.partition(".")[0] != package:
-                yield module, name
+    """The imports of a package from other packages: module and name."""
+    for module, name in imports(text):
+        if module in modules and module.partition(".")[0] != package:
+            yield module, name
 
 
 def violations(package: str, text: str, modules: dict[str, Path]) -> list[str]:
@@ -122,17 +126,11 @@ def test_tests_of_a_package_stand_alone(source: Path) -> None:
     assert ("test_errors" in there) == (own / "errors.txt").exists()
     assert all(name == f"tests/{Path(file).name}" for file, name in added.items())
 
-    imported = {}
-    for file in own.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            match node:
-                case ast.Import(names=names):
-                    modules = [alias.name for alias in names]
-                case ast.ImportFrom(module=str(module)):
-                    modules = [module]
-                case _:
-                    continue
-            imported |= {module.partition(".")[0]: file.name for module in modules}
+    imported = {
+        module.partition(".")[0]: file.name
+        for file in own.rglob("*.py")
+        for module, _ in imports(file.read_text(encoding="utf-8"))
+    }
     assert {name: file for name, file in imported.items() if name in foreign} == {}
 
 
@@ -175,11 +173,10 @@ def test_where_programs_are_started() -> None:
     """Programs are started in one module, so that one place decides who may name a command."""
     found = set()
     for name, file in MODULES.items():
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
-        modules = {alias.name for node in imports for alias in node.names}
-        modules |= {node.module for node in imports if isinstance(node, ast.ImportFrom)}
-        calls = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        text = file.read_text(encoding="utf-8")
+        modules = {part for each in imports(text) for part in each}
+        attributes = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute))
+        calls = set(map(ast.unparse, attributes))
         if modules & {"subprocess", "pty"} or calls & {"os.system", "os.popen", "os.execv"}:
             found.add(name)
     assert found == STARTING

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
 import numpy as np
 import pytest
+from kaldi_tables import read_by_key
 from nnet3_descriptors import Nnet, read_nnet
-from nnet3_tables import read_objects, read_table
+from nnet3_tables import read_table
 from nnet3_training import ChainOptions, ExampleError, RecipeError, read_chain_examples, read_fst
 from nnet3_training.chain import ChainUtterance, read_supervision
 from nnet3_training.egs import Utterance, posteriors
 from nnet3_training.recipes import RecipeOptions, TrainingRun, train_recipe
 from nnet3_training.workers import Processes
+from tool_runs import run_tool
 
 DIGITS = Path(__file__).parent / "reference" / "chain" / "digits"
 FEATURES = Path(__file__).parents[1] / "examples" / "digits" / "train60.feats.ark"
@@ -42,8 +42,7 @@ def network() -> Nnet:
 
 def utterances() -> Iterator[ChainUtterance]:
     """The utterances of the reference."""
-    known = {each.key: each.value for each in read_objects(f"ark:{DIGITS}/sup.ark",
-                                                           read_supervision)}  # fmt: skip
+    known = read_by_key(DIGITS / "sup.ark", read_supervision)
     for key, features in read_table(f"ark:{FEATURES}"):
         yield ChainUtterance(key=key, features=features, supervision=known[key])
 
@@ -130,21 +129,20 @@ def test_mistakes(done: TrainingRun, tmp_path: Path) -> None:
         train_recipe(tmp_path / "b", network(), data, OPTIONS, den_fst=den_fst)
 
 
-def test_tool(tmp_path: Path) -> None:
+def test_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tool does the same from tables, and its page shows both outputs."""
     options = {name: value for name, value in OPTIONS.values.items() if value is not None}
     changed = ("num_epochs", "initial_learning_rate", "final_learning_rate", "minibatch_size",
                "held_out_every", "frame_subsampling_factor", "leaky_hmm_coefficient",
                "l2_regularize", "xent_regularize")  # fmt: skip
-    program = "from nnet3_tools.entry_points import nnet3_train_recipe as run\nrun()"
-    command = [
-        sys.executable, "-c", program, f"--nnet={DIGITS}/initial.raw", f"--features=ark:{FEATURES}",
+    monkeypatch.chdir(tmp_path)
+
+    done = run_tool(
+        "nnet3-train-recipe", f"--nnet={DIGITS}/initial.raw", f"--features=ark:{FEATURES}",
         f"--supervisions=ark:{DIGITS}/sup.ark", f"--den-fst={DIGITS}/den.fst",
         "--frames-per-example=30", *(f"--{name.replace('_', '-')}={options[name]}"
-        for name in changed), "--num-epochs=1", f"--report={tmp_path}/page.html", "run",
-    ]  # fmt: skip
-
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+        for name in changed), "--num-epochs=1", "--report=page.html", "run",
+    )  # fmt: skip
 
     assert done.returncode == 0, done.stderr
     run = TrainingRun.read(tmp_path / "run")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import importlib.util
 import re
@@ -10,12 +9,12 @@ import runpy
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
 import pytest
 from reference_cases import DIGITS_EXAMPLE, ROOT
+from test_borders import imports
 
 
 def test_recognise_digits() -> None:
@@ -67,18 +66,6 @@ SCRIPTS = [
 
 PROGRAM = re.compile(r"from nnet3_[\w.]+ import \w")
 """The beginning of a program for another process, which a script has as text."""
-
-
-def imports(text: str) -> Iterator[tuple[str, str]]:
-    """The modules that code imports, each with an imported name, or with none."""
-    for node in ast.walk(ast.parse(text)):
-        match node:
-            case ast.Import(names=names):
-                yield from ((alias.name, "") for alias in names)
-            case ast.ImportFrom(module=str(module), names=names, level=0):
-                yield from ((module, alias.name) for alias in names)
-            case ast.Constant(value=str(program)) if PROGRAM.match(program):
-                yield from imports(program)
 
 
 def is_there(module: str, name: str) -> bool:

@@ -181,7 +181,7 @@ def test_names_and_parameters_do_not_count() -> None:
 
 
 def test_passes_keep_what_a_computation_was_made_for() -> None:
-    """Optimized and in a loop, it has the fingerprints of network and requests."""
+    """Optimized, proven and in a loop, it has the fingerprints of network and requests."""
     nnet = parse_config(
         "input-node name=input dim=2\n"
         "component name=relu type=RectifiedLinearComponent dim=2\n"
@@ -190,7 +190,8 @@ def test_passes_keep_what_a_computation_was_made_for() -> None:
         "output-node name=output input=relu\n"
     )
     chunks = looped_requests(nnet, chunk_size=3)
-    loop = compile_looped(nnet, chunks, optimize=lambda each: optimize(nnet, each))
+    options = OptimizeOptions(verify=True)
+    loop = compile_looped(nnet, chunks, optimize=lambda each: optimize(nnet, each, options))
 
     assert loop.network == NetworkFingerprint.of(nnet)
     loop.check_request(*chunks)
@@ -272,17 +273,6 @@ def test_a_graph_of_another_network_or_request_is_refused() -> None:
         Compiler(network("Scale(-1, input)"), request(), graph)
     with pytest.raises(CompilationError, match="rows that are given of 'input' differ"):
         Compiler(nnet, request(5), graph)
-
-
-def test_verified_passes_keep_the_fingerprint() -> None:
-    """The proof after each pass compares it, and finds it unchanged."""
-    nnet = network()
-    compiled_once = compile_computation(nnet, request())
-
-    optimized = optimize(nnet, compiled_once, OptimizeOptions(verify=True))
-
-    assert optimized.network is compiled_once.network
-    assert optimized.requests == compiled_once.requests
 
 
 def test_the_values_have_public_fields_only() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from nnet3_descriptors.lazy_exports import on_first_use
 from reference_cases import ROOT
+from test_borders import listed
 
 LAZY = sorted(
     file
@@ -27,13 +28,6 @@ def package_of(file: Path) -> str:
     """The full name of the package with this __init__."""
     parts = file.parent.parts
     return ".".join(parts[parts.index("src") + 1 :])
-
-
-def listed(file: Path) -> list[str]:
-    """The names that the file imports as themselves."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    imports = (each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom))
-    return [alias.name for each in imports for alias in each.names if alias.asname == alias.name]
 
 
 @pytest.mark.parametrize("file", LAZY, ids=package_of)

@@ -257,36 +257,6 @@ def test_chunks_are_the_whole(seed: int) -> None:
         assert_same(chunk_by_chunk(case, rows, optimized=optimized), expected)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_chunks_are_what_a_model_computes(seed: int) -> None:
-    """With repeated edges, one i-vector for each utterance, and priors, outputs agree."""
-    case, rng = case_of_seed(seed), np.random.default_rng(seed)
-    num_frames = ROUNDS * case.chunk
-    features = rng.standard_normal((case.sequences, num_frames, DIM), dtype=np.float32)
-    ivectors = rng.standard_normal((case.sequences, IVECTOR_DIM), dtype=np.float32)
-    priors = rng.dirichlet(np.ones(DIM))
-    model = Model(case.nnet, priors=priors)
-
-    def rows(io: IoSpecification) -> np.ndarray:
-        n, t = io.indexes[:, 0], io.indexes[:, 1]
-        if io.name == "input":
-            return features[n, t.clip(0, num_frames - 1)]
-        return ivectors[n]
-
-    found = chunk_by_chunk(case, rows, optimized=True) - np.log(priors)
-
-    for frames, ivector, outputs in zip(features, ivectors, found, strict=True):
-        expected = model.compute(
-            frames,
-            ivector if case.has_ivector else None,
-            frames_per_chunk=num_frames if case.is_recurrent else case.chunk,
-            frame_subsampling_factor=case.subsampling,
-            extra_left_context_initial=case.left,
-            use_priors=True,
-        )
-        assert_same(outputs, expected)
-
-
 @pytest.mark.parametrize(
     "lines",
     [

@@ -297,16 +297,6 @@ def test_streams_with_ivectors(sequences: int, tmp_path: Path) -> None:
     np.testing.assert_allclose(found, expected, atol=TOLERANCE)
 
 
-def test_chunks_of_streams_fit_the_network(tmp_path: Path) -> None:
-    """The tool requires a multiple of the subsampling as the number of frames of a chunk."""
-    arguments = ["--frames=20", "--frame-subsampling-factor=3", "--stream"]
-
-    done = run(TOOLS_REFERENCE / "tdnnf-chain.raw", tmp_path / "net.onnx", *arguments)
-
-    assert "Chunks have 21 frames" in done.stderr
-    assert about(session_of(tmp_path / "net.onnx"))["frames_per_chunk"] == 21
-
-
 @pytest.mark.parametrize("arguments", [[], ["--frames=20"], ["--frames=20", "--stream"]])
 def test_pooling_needs_xvector(arguments: list[str], tmp_path: Path) -> None:
     """A network that pools over whole utterances is not cut: the tool names --xvector."""
