@@ -40,7 +40,7 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "packages" / "nnet3-optimizer" / "tests")]
 
 from example_generator import draw_example  # noqa: E402
-from reference_cases import case_names, computation_request, load_case  # noqa: E402
+from reference_cases import case_names, load_case  # noqa: E402
 
 SWITCHES = [
     field.name
@@ -77,7 +77,7 @@ def computations(group: str) -> Iterator[tuple[Nnet, NnetComputation]]:
             case = load_case(name)
             nnet = read_nnet(case.binary_path)
             nnet = set_test_mode(nnet) if case.test_mode else nnet
-            yield nnet, compile_computation(nnet, computation_request(case))
+            yield nnet, compile_computation(nnet, case.request)
     else:
         for seed in range(RANDOM_NETWORKS):
             example = draw_example(random.Random(seed))

@@ -39,7 +39,6 @@ def models(opset: int) -> Iterator[tuple[str, Any, Arrays, Arrays]]:
         DIGITS_EXAMPLE,
         TOOLS_REFERENCE,
         case_names,
-        computation_request,
         load_case,
         network,
     )
@@ -47,7 +46,7 @@ def models(opset: int) -> Iterator[tuple[str, Any, Arrays, Arrays]]:
 
     for case in map(load_case, case_names()):
         nnet = network(case)
-        computation = optimized(nnet, computation_request(case))
+        computation = optimized(nnet, case.request)
         outputs = dict(case.node_arrays("output"))
         yield case.name, to_onnx(nnet, computation, opset=opset), case.node_arrays("input"), outputs
     for path, options in (

@@ -1,7 +1,6 @@
 """The reference cases: small networks with results that Kaldi computed for them.
 
-`tests/reference/README.md` describes the files. The loader needs only attrs and NumPy, so the
-tests of every package can use it::
+`tests/reference/README.md` describes the files. A test that runs once for each case::
 
     from reference_cases import ReferenceCase, parametrize_cases
 
@@ -13,17 +12,15 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import numpy as np
 import pytest
-
-if TYPE_CHECKING:
-    from nnet3_computation import ComputationRequest
-    from nnet3_descriptors import Nnet
+from nnet3_computation import ComputationRequest, IoSpecification
+from nnet3_descriptors import Nnet, read_nnet, set_test_mode
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "tests" / "reference"
@@ -45,31 +42,6 @@ def kaldi_commands(folder: Path) -> dict[str, str]:
 
 
 @attrs.frozen(kw_only=True)
-class CaseIo:
-    """One input or output of a case's request.
-
-    Attributes:
-        name: Name of the node.
-        indexes: (N, 3) int32, columns n, t, x.
-        has_deriv: Whether a derivative is given (output) or wanted (input).
-    """
-
-    name: str
-    indexes: np.ndarray
-    has_deriv: bool
-
-
-@attrs.frozen(kw_only=True)
-class CaseRequest:
-    """The request of a case, as plain data (`computation_request` makes the real one)."""
-
-    inputs: tuple[CaseIo, ...]
-    outputs: tuple[CaseIo, ...]
-    need_model_derivative: bool
-    store_component_stats: bool
-
-
-@attrs.frozen(kw_only=True)
 class ReferenceCase:
     """A network and a request, with Kaldi's results.
 
@@ -83,7 +55,7 @@ class ReferenceCase:
     name: str
     about: str
     test_mode: bool
-    request: CaseRequest
+    request: ComputationRequest
     structure: dict[str, Any] = attrs.field(repr=False, eq=False)
 
     @property
@@ -132,34 +104,14 @@ class ReferenceCase:
         }
 
 
-def _io(entries: Iterable[dict[str, Any]]) -> tuple[CaseIo, ...]:
-    return tuple(
-        CaseIo(
-            name=entry["name"],
-            indexes=np.array(entry["indexes"], dtype=np.int32).reshape(-1, 3),
-            has_deriv=entry["has_deriv"],
-        )
-        for entry in entries
-    )
-
-
 @functools.cache
 def load_case(name: str) -> ReferenceCase:
     """Load the case of this name, for example "network/lstmp"."""
     description = json.loads((REFERENCE / name / "case.json").read_text())
-    request = description["request"]
-    return ReferenceCase(
-        name=name,
-        about=description["about"],
-        test_mode=description["test_mode"],
-        request=CaseRequest(
-            inputs=_io(request["inputs"]),
-            outputs=_io(request["outputs"]),
-            need_model_derivative=request["need_model_derivative"],
-            store_component_stats=request["store_component_stats"],
-        ),
-        structure=description["structure"],
-    )
+    wanted = description["request"]
+    for kind in ("inputs", "outputs"):
+        wanted[kind] = [IoSpecification(**io) for io in wanted[kind]]
+    return ReferenceCase(name=name, **description | {"request": ComputationRequest(**wanted)})
 
 
 def case_names(kind: str | None = None) -> tuple[str, ...]:
@@ -200,26 +152,5 @@ def assert_close(
 
 def network(case: ReferenceCase) -> Nnet:
     """The network in the mode in which the case runs."""
-    # Imported here, as nnet3-computation below: the files can be read without any package.
-    from nnet3_descriptors import read_nnet, set_test_mode
-
     nnet = read_nnet(case.network_path)
     return set_test_mode(nnet) if case.test_mode else nnet
-
-
-def computation_request(case: ReferenceCase) -> ComputationRequest:
-    """The request of the case as nnet3-graph's type."""
-    # Imported here: the tests of nnet3-descriptors read the cases without having nnet3-graph.
-    from nnet3_computation import ComputationRequest, IoSpecification
-
-    def specifications(ios: tuple[CaseIo, ...]) -> tuple[IoSpecification, ...]:
-        return tuple(
-            IoSpecification(name=io.name, indexes=io.indexes, has_deriv=io.has_deriv) for io in ios
-        )
-
-    return ComputationRequest(
-        inputs=specifications(case.request.inputs),
-        outputs=specifications(case.request.outputs),
-        need_model_derivative=case.request.need_model_derivative,
-        store_component_stats=case.request.store_component_stats,
-    )

@@ -12,7 +12,7 @@ from nnet3_computation import ComputationRequest, NnetComputation
 from nnet3_descriptors import Nnet, vectorize
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
-from reference_cases import ReferenceCase, assert_close, computation_request, network
+from reference_cases import ReferenceCase, assert_close, network
 
 Compile = Callable[[Nnet, ComputationRequest], NnetComputation]
 
@@ -69,7 +69,7 @@ def parameters_after_steps(case: ReferenceCase, **options: Any) -> np.ndarray:
     """
     nnet = network(case)
     trained = DeviceNnet(nnet, trainable=True, natural_gradient=True, **options)
-    computer = NnetComputer(trained, optimized(nnet, computation_request(case)))
+    computer = NnetComputer(trained, optimized(nnet, case.request))
     for step in range(4):
         computer.forward(scaled(case.node_arrays("input"), 1 + 0.1 * step))
         computer.backward(scaled(case.node_arrays("output_deriv"), 1 - 0.05 * step))

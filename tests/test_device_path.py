@@ -23,7 +23,6 @@ from nnet3_runtime_cuda.cuda import fusion
 from reference_cases import (
     ReferenceCase,
     assert_close,
-    computation_request,
     load_case,
     network,
     parametrize_cases,
@@ -39,7 +38,7 @@ needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C++ 
 def program(case: ReferenceCase) -> tuple[Nnet, NnetComputation]:
     """The network of a case and its optimized computation."""
     nnet = network(case)
-    return nnet, optimized(nnet, computation_request(case))
+    return nnet, optimized(nnet, case.request)
 
 
 def results(case: ReferenceCase, device: str | HostPlatform) -> dict[str, np.ndarray]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import attrs
 from nnet3_descriptors import NetworkError, Nnet, read_nnet
 from nnet3_descriptors.structure import NetworkFingerprint
-from reference_cases import ReferenceCase, computation_request, parametrize_cases
+from reference_cases import ReferenceCase, parametrize_cases
 from reference_programs import optimized
 
 
@@ -38,7 +38,7 @@ def with_other_settings(nnet: Nnet) -> Iterator[tuple[str, Nnet]]:
 @parametrize_cases(kind="component")
 def test_equal_fingerprints_mean_equal_programs(case: ReferenceCase) -> None:
     """A setting that leaves the fingerprint alone leaves the program alone."""
-    nnet, request = read_nnet(case.network_path), computation_request(case)
+    nnet, request = read_nnet(case.network_path), case.request
     expected, fingerprint = optimized(nnet, request), NetworkFingerprint.of(nnet)
 
     for setting, other in with_other_settings(nnet):

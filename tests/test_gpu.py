@@ -46,7 +46,6 @@ from reference_cases import (
     DIGITS_EXAMPLE,
     ReferenceCase,
     assert_close,
-    computation_request,
     load_case,
     network,
     parametrize_cases,
@@ -148,7 +147,7 @@ def affine_case() -> tuple[Nnet, NnetComputation, dict[str, np.ndarray]]:
     """A small network, its computation and inputs."""
     case = load_case("component/affine")
     nnet = network(case)
-    return nnet, optimized(nnet, computation_request(case)), case.node_arrays("input")
+    return nnet, optimized(nnet, case.request), case.node_arrays("input")
 
 
 # ---- results ----
@@ -158,7 +157,7 @@ def affine_case() -> tuple[Nnet, NnetComputation, dict[str, np.ndarray]]:
 def test_outputs(case: ReferenceCase, device: Any) -> None:
     """Outputs are Kaldi's, in the first run and when they are replayed."""
     nnet = network(case)
-    computer = NnetComputer(nnet, optimized(nnet, computation_request(case)), device=device)
+    computer = NnetComputer(nnet, optimized(nnet, case.request), device=device)
     for _ in range(1 if case.request.store_component_stats else RUNS):
         outputs = computer.forward(case.node_arrays("input"))
         assert_close(outputs, case.node_arrays("output"), TOLERANCE)
@@ -168,7 +167,7 @@ def test_outputs(case: ReferenceCase, device: Any) -> None:
 def test_derivatives(case: ReferenceCase, device: Any) -> None:
     """Derivatives of inputs and parameters are Kaldi's."""
     nnet = network(case)
-    computer = NnetComputer(nnet, optimized(nnet, computation_request(case)), device=device)
+    computer = NnetComputer(nnet, optimized(nnet, case.request), device=device)
     computer.forward(case.node_arrays("input"))
 
     check_derivatives(computer, case, TOLERANCE)
@@ -251,7 +250,7 @@ def test_runs_repeat_bit_by_bit(device: Any) -> None:
     """Calls made one by one, captured and replayed give the same bits."""
     case = load_case("network/tdnnf-inference")
     nnet = network(case)
-    computer = NnetComputer(nnet, optimized(nnet, computation_request(case)), device=device)
+    computer = NnetComputer(nnet, optimized(nnet, case.request), device=device)
     first, *others = (computer.forward(case.node_arrays("input")) for _ in range(RUNS + 1))
     for outputs in others:
         for name, array in outputs.items():
@@ -324,7 +323,7 @@ def test_step_waits_for_nothing(cupy: Any, device: Any) -> None:
     """A training step is queued while the device is still busy with earlier work."""
     case = load_case("network/tdnnf-inference")
     nnet = read_nnet(case.network_path)
-    request = training_request(computation_request(case))
+    request = training_request(case.request)
     trained = DeviceNnet(nnet, device=device, trainable=True)
     computer = NnetComputer(trained, optimized(nnet, request))
     inputs = {k: cupy.asarray(v) for k, v in random_arrays(nnet, request.inputs).items()}
@@ -407,7 +406,7 @@ def test_precision(cupy: Any, device: Any, precision: str, tolerance: float) -> 
     """Lower precisions are near Kaldi's values, and not the same as those of float32."""
     case = load_case("network/tdnnf-inference")
     nnet = network(case)
-    computation = optimized(nnet, computation_request(case))
+    computation = optimized(nnet, case.request)
     rough = NnetComputer(DeviceNnet(nnet, device=device, precision=precision), computation)
     outputs = rough.forward(case.node_arrays("input"))
     assert_close(outputs, case.node_arrays("output"), tolerance)

@@ -12,7 +12,7 @@ from nnet3_computation import (
 )
 from nnet3_descriptors import read_nnet
 from nnet3_graph import build_computation_graph, compute_context
-from reference_cases import ReferenceCase, case_names, computation_request, parametrize_cases
+from reference_cases import ReferenceCase, case_names, parametrize_cases
 
 
 def test_number_of_cases() -> None:
@@ -27,7 +27,7 @@ def test_graphs_and_steps(case: ReferenceCase) -> None:
 
     Steps add cindexes for whole dim-range nodes and padding.
     """
-    nnet, request, kaldi = read_nnet(case.network_path), computation_request(case), case.structure
+    nnet, request, kaldi = read_nnet(case.network_path), case.request, case.structure
 
     graph = build_computation_graph(nnet, request)
     steps = Compiler(nnet, request).make_steps()
@@ -54,7 +54,7 @@ def test_context(case: ReferenceCase) -> None:
 @parametrize_cases()
 def test_text_and_bytes(case: ReferenceCase) -> None:
     """A request and a computation are restored from bytes and text as equal values."""
-    nnet, request = read_nnet(case.network_path), computation_request(case)
+    nnet, request = read_nnet(case.network_path), case.request
     computation = compile_computation(nnet, request)
 
     assert request == ComputationRequest.from_bytes(request.to_bytes())

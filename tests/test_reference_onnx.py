@@ -8,7 +8,6 @@ from nnet3_runtime_onnx import OnnxComputer, to_onnx
 from reference_cases import (
     ReferenceCase,
     assert_close,
-    computation_request,
     network,
     parametrize_cases,
 )
@@ -22,7 +21,7 @@ TOLERANCE = 1e-4
 def test_outputs(case: ReferenceCase, compile_program: Compile) -> None:
     """Outputs agree within 1e-4."""
     nnet = network(case)
-    computer = OnnxComputer(nnet, compile_program(nnet, computation_request(case)))
+    computer = OnnxComputer(nnet, compile_program(nnet, case.request))
 
     outputs = computer.forward(case.node_arrays("input"))
 
@@ -33,7 +32,7 @@ def test_outputs(case: ReferenceCase, compile_program: Compile) -> None:
 def test_any_number_of_sequences(case: ReferenceCase) -> None:
     """With a leading axis of any size, each of its elements is computed as if alone."""
     nnet = network(case)
-    computation = optimized(nnet, computation_request(case))
+    computation = optimized(nnet, case.request)
     model = to_onnx(nnet, computation, sequences="sequences")
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), providers=["CPUExecutionProvider"]

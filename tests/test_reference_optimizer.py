@@ -7,7 +7,7 @@ from nnet3_compiler import compile_computation
 from nnet3_computation import peak_bytes, plan_memory
 from nnet3_optimizer import OptimizeOptions, check_computation, optimize, verify_equivalent
 from optimizer_trials import KALDIS_PASSES, SWITCHES, Trial, working_commands
-from reference_cases import ReferenceCase, computation_request, network, parametrize_cases
+from reference_cases import ReferenceCase, network, parametrize_cases
 
 
 @parametrize_cases()
@@ -17,7 +17,7 @@ def test_costs_no_more_than_kaldi(case: ReferenceCase) -> None:
     All passes together need no more memory than Kaldi's set.
     """
     nnet = network(case)
-    compiled = compile_computation(nnet, computation_request(case))
+    compiled = compile_computation(nnet, case.request)
     check_computation(nnet, compiled, check_rewrite=True)
 
     few, optimized = (
@@ -39,7 +39,7 @@ def test_without_one_option(case: ReferenceCase) -> None:
     nnet = network(case)
     trial = Trial(
         nnet=nnet,
-        request=computation_request(case),
+        request=case.request,
         inputs=case.node_arrays("input"),
         output_derivs=case.node_arrays("output_deriv"),
     )
@@ -58,7 +58,7 @@ OPTIONS = OptimizeOptions(), OptimizeOptions(recompute_activations=False)
 def test_plan_is_near_the_bound(case: ReferenceCase) -> None:
     """A plan is within 2 % of a lower bound, with two sets of passes or none."""
     nnet = network(case)
-    compiled = compile_computation(nnet, computation_request(case))
+    compiled = compile_computation(nnet, case.request)
 
     for computation in (compiled, *(optimize(nnet, compiled, options) for options in OPTIONS)):
         for alignment in (4, 64):

@@ -12,7 +12,6 @@ from nnet3_training import TrainingExample
 from reference_cases import (
     DIGITS_REFERENCE,
     ReferenceCase,
-    computation_request,
     network,
     parametrize_cases,
 )
@@ -39,7 +38,7 @@ from test_reference_training import (
 def test_values(case: ReferenceCase, compile_program: Compile) -> None:
     """Outputs agree with Kaldi's within 1e-5, derivatives of inputs and parameters within 1e-4."""
     nnet = network(case)
-    computer = ReferenceComputer(nnet, compile_program(nnet, computation_request(case)))
+    computer = ReferenceComputer(nnet, compile_program(nnet, case.request))
 
     check_values(computer, case, np.float64)
 
@@ -60,7 +59,7 @@ def statistics(nnet: Nnet) -> dict[str, Any]:
 def test_statistics(case: ReferenceCase, compile_program: Compile) -> None:
     """Statistics after three runs are those of the fast runtime with the same masks."""
     nnet = network(case)
-    computation = compile_program(nnet, computation_request(case))
+    computation = compile_program(nnet, case.request)
     fast = NnetComputer(DeviceNnet(nnet, seed=1, threads=1), computation)
     computers = [ReferenceComputer(nnet, computation, draws=Draws(1)), fast]
     for computer in computers:

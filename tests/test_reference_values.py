@@ -3,7 +3,7 @@
 import pytest
 from nnet3_runtime_cuda import NnetComputer
 from nnet3_runtime_cuda.cpu import recorder
-from reference_cases import ReferenceCase, computation_request, network, parametrize_cases
+from reference_cases import ReferenceCase, network, parametrize_cases
 from reference_programs import (
     Compile,
     check_training_steps,
@@ -19,7 +19,7 @@ def test_values(case: ReferenceCase, compile_program: Compile) -> None:
     """Outputs agree within 1e-5, derivatives of inputs and parameters within 1e-4."""
     nnet = network(case)
 
-    check_values(NnetComputer(nnet, compile_program(nnet, computation_request(case))), case)
+    check_values(NnetComputer(nnet, compile_program(nnet, case.request)), case)
 
 
 @parametrize_cases()
@@ -28,7 +28,7 @@ def test_threads_that_share_all_work(case: ReferenceCase, monkeypatch: pytest.Mo
     monkeypatch.setattr(recorder, "FEWEST_SHARED", 1)
     nnet = network(case)
 
-    check_values(NnetComputer(nnet, optimized(nnet, computation_request(case)), threads=3), case)
+    check_values(NnetComputer(nnet, optimized(nnet, case.request), threads=3), case)
 
 
 @pytest.mark.parametrize("threads", [1, 3])

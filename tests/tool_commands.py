@@ -156,6 +156,13 @@ def run_line(line: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+def said_by(line: str, *, status: int = 0) -> str:
+    """Runs a command line, which must end with a status; returns what it says."""
+    found, said = run_line(line)
+    assert found == status, said
+    return said
+
+
 def keys_of(archive: Path) -> list[str]:
     """The keys of examples in a binary archive."""
     decode = read_chain_example if archive.name.startswith("c") else read_example
