@@ -7,15 +7,11 @@ import re
 import attrs
 import numpy as np
 from nnet3_compiler import compile_computation, compile_looped
-from nnet3_computation import (
-    ComputationRequest,
-    IoSpecification,
-    NnetComputation,
-    parse_computation,
-)
+from nnet3_computation import ComputationRequest, NnetComputation, parse_computation
 from nnet3_computation.text import SUBMATRIX
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_runtime_cuda import NnetComputer
+from small_networks import request_for
 
 NODES = """
 component-node name=c component=c input={descriptor}
@@ -40,15 +36,11 @@ def request(
     inputs: range, outputs: range, *, sequences: int = 2, training: bool = True
 ) -> ComputationRequest:
     """A request for times of 'input' and 'output'; for training, with all derivatives."""
-    specifications = [
-        IoSpecification.from_range(
-            name, times.start, times.stop, sequences, t_step=times.step, has_deriv=training
-        )
-        for name, times in (("input", inputs), ("output", outputs))
-    ]
-    return ComputationRequest(
-        inputs=(specifications[0],),
-        outputs=(specifications[1],),
+    return request_for(
+        inputs,
+        outputs,
+        sequences,
+        derivs=("input", "output") if training else (),
         need_model_derivative=training,
         store_component_stats=training,
     )

@@ -9,17 +9,13 @@ import numpy as np
 import pytest
 from nnet3 import Model, load
 from nnet3_compiler import compile_computation
-from nnet3_computation import ComputationRequest, IoSpecification
-from nnet3_descriptors import Nnet, parse_config, read_model, write_nnet
+from nnet3_descriptors import read_model, write_nnet
 from nnet3_runtime_cuda import NnetComputer, RunError
-from small_networks import WITH_IVECTOR
+from small_networks import WITH_IVECTOR, network, request_for, stacked
 
-CONFIG = """
-input-node name=input dim=4
-component name=affine type=AffineComponent input-dim=8 output-dim=3
-component-node name=affine component=affine input=Append(Offset(input, -2), input)
-output-node name=output input=affine
-"""
+CONFIG = stacked(
+    4, "affine Affine input-dim=8 output-dim=3", splice="Append(Offset(input, -2), input)"
+)
 
 
 class Foreign:
@@ -47,14 +43,15 @@ class Refusing:
         raise RuntimeError("it requires gradients")
 
 
-def network(config: str) -> Nnet:
-    """A network with random parameters."""
-    return parse_config(config, rng=np.random.default_rng(3))
-
-
 def frames(*shape: int) -> np.ndarray:
     """Features of random numbers."""
     return np.random.default_rng(0).normal(size=shape).astype(np.float32)
+
+
+def computer_of(sequences: int, threads: int = 1) -> NnetComputer:
+    """A computer for three frames of each sequence."""
+    nnet, asked = network(CONFIG), request_for(range(-2, 3), range(3), sequences)
+    return NnetComputer(nnet, compile_computation(nnet, asked), threads=threads)
 
 
 class TestSeveralUtterances:
@@ -136,13 +133,7 @@ class TestOtherArrays:
     @pytest.mark.parametrize("threads", [1, 2])
     def test_what_is_no_array(self, threads: int) -> None:
         """Computers, too, say why a value cannot be read as an array."""
-        nnet = network(CONFIG)
-        request = ComputationRequest(
-            inputs=[IoSpecification.from_range("input", -2, 3, n=2)],
-            outputs=[IoSpecification.from_range("output", 0, 3, n=2)],
-        )
-
-        computer = NnetComputer(nnet, compile_computation(nnet, request), threads=threads)
+        computer = computer_of(2, threads)
 
         for values in (Refusing(), [[1.0, 2.0], [3.0]], Foreign(frames(10, 4), "no")):
             with pytest.raises(RunError, match="expected an array of numbers: "):
@@ -163,26 +154,6 @@ class TestOtherArrays:
             values[::-1].astype(dtype)[::-1],
         ):
             np.testing.assert_array_equal(model.compute(given), expected)
-
-    def test_masked_arrays(self) -> None:
-        """Masked arrays are refused by name: ignoring the mask would change the meaning."""
-        masked = np.ma.masked_array(frames(5, 4), mask=frames(5, 4) > 1)
-        nnet = network(CONFIG)
-        request = ComputationRequest(
-            inputs=[IoSpecification.from_range("input", -2, 3)],
-            outputs=[IoSpecification.from_range("output", 0, 3)],
-        )
-        computer = NnetComputer(nnet, compile_computation(nnet, request))
-        for compute in (
-            lambda: Model(nnet).compute(masked),
-            lambda: Model(nnet).compute([masked, masked]),
-            lambda: Model(nnet).compute(list(masked)),
-            lambda: Model(nnet).stream().push(masked),
-            lambda: Model(network(WITH_IVECTOR)).compute(frames(5, 4), masked[0, :2]),
-            lambda: computer.forward({"input": masked}),
-        ):
-            with pytest.raises(RunError, match="found a masked array"):
-                compute()
 
     def test_masked_arrays_are_being_imported(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A model computes while another thread imports NumPy's masked arrays."""

@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
-from computations import request
+from computations import passes, request
 from nnet3 import CachingCompiler
-from nnet3_computation import NnetComputation, commands
-from nnet3_computation.commands import command_table
-from nnet3_descriptors import parse_config
+from nnet3_computation import commands
 from nnet3_optimizer import OptimizeOptions
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
+from small_networks import computation, identity, network, stacked
 
 INT8, UINT8, INT16, UINT16, ONE_BIT = 1, 2, 3, 4, 5
 
@@ -25,15 +24,8 @@ def round_trip(array: np.ndarray, kind: int, limit: float, *, truncate: bool) ->
         commands.ProvideOutput(matrix=1, node=1),
         commands.NoOperationMarker(),
     ]
-    computation = NnetComputation(
-        matrices=[[0, 0], array.shape],
-        submatrices=[[0, 0, 0, 0, 0], [1, 0, array.shape[0], 0, array.shape[1]]],
-        command_table=command_table(program),
-    )
-    nnet = parse_config(
-        f"input-node name=input dim={array.shape[1]}\noutput-node name=output input=input"
-    )
-    return NnetComputer(nnet, computation).forward({"input": array})["output"]
+    computer = NnetComputer(identity(array.shape[1]), computation([array.shape], program))
+    return computer.forward({"input": array})["output"]
 
 
 @pytest.mark.parametrize(
@@ -82,36 +74,25 @@ def test_bits_at_the_end_of_the_matrix() -> None:
     np.testing.assert_array_equal(packed, expected)
 
 
-RECTIFIER = """
-input-node name=input dim=12
-component name=a1 type=AffineComponent input-dim=12 output-dim=70
-component name=r type=RectifiedLinearComponent dim=70
-component name=b type=BatchNormComponent dim=70
-component name=a2 type=AffineComponent input-dim=70 output-dim=3
-component-node name=a1 component=a1 input=input
-component-node name=r component=r input=a1
-component-node name=b component=b input=r
-component-node name=a2 component=a2 input=b
-output-node name=output input=a2
-"""
+RECTIFIER = stacked(
+    12,
+    "a1 Affine input-dim=12 output-dim=70",
+    "r RectifiedLinear dim=70",
+    "b BatchNorm dim=70",
+    "a2 Affine input-dim=70 output-dim=3",
+)
 
 
 def test_rectifier_is_run_backward_with_its_signs() -> None:
     """Derivatives do not depend on whether a rectifier's output is kept as signs."""
-    nnet = parse_config(RECTIFIER, rng=np.random.default_rng(0))
-    rng = np.random.default_rng(1)
-    x, dy = rng.standard_normal((2000, 12)), rng.standard_normal((2000, 3))
+    nnet = network(RECTIFIER)
     found = []
     for level in (0, 1):
         options = OptimizeOptions(memory_compression_level=level)
         compiler = CachingCompiler(nnet, optimize_options=options)
-        computation = compiler.compile(request(range(1000), range(1000)))
-        device = DeviceNnet(nnet, trainable=True)
-        computer = NnetComputer(device, computation)
-        computer.forward({"input": x.astype(np.float32)})
-        derivatives = computer.backward({"output": dy.astype(np.float32)})
-        found.append((derivatives["input"], device.direction.copy()))
-        packs = any(isinstance(x, commands.CompressMatrix) for x in computation.commands)
+        compiled = compiler.compile(request(range(1000), range(1000)))
+        found.append(passes(NnetComputer(DeviceNnet(nnet, trainable=True), compiled)))
+        packs = any(isinstance(x, commands.CompressMatrix) for x in compiled.commands)
         assert packs == bool(level)
 
     for without, with_signs in zip(*found, strict=True):

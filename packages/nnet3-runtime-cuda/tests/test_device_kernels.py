@@ -18,7 +18,6 @@ from nnet3_runtime_cuda.cuda.fusion import MOST_POINTERS
 from nnet3_runtime_cuda.cuda.machine import DeviceMachine
 from nnet3_runtime_cuda.cuda.natural_gradient import DeviceTape
 from nnet3_runtime_cuda.cuda.recorded import View
-from nnet3_runtime_cuda.errors import DeviceError
 from nnet3_runtime_cuda.operations import Operations
 
 TIMES = range(4)
@@ -206,25 +205,6 @@ def test_shadows_without_memory_can_be_printed(monkeypatch: pytest.MonkeyPatch) 
     assert str(shadow.T) == repr(shadow.T) == "<(4, 3) float32 on a device>"
     with pytest.raises(TypeError, match="does not support ufuncs"):
         shadow + 1.0
-
-
-@pytest.mark.parametrize(
-    ("grid", "block", "arguments", "message"),
-    [
-        ((1, 65536, 1), (32, 1, 1), 1, r"grid \(1, 65536, 1\)"),
-        ((0, 1, 1), (32, 1, 1), 1, r"grid \(0, 1, 1\)"),
-        ((1, 1, 1), (64, 32, 1), 1, r"block \(64, 32, 1\)"),
-        ((1, 1, 1), (1, 1, 65), 1, r"block \(1, 1, 65\)"),
-        ((1, 1, 1), (32, 1, 1), 513, "512 arguments at most, found 513"),
-    ],
-)
-def test_launches_that_cuda_refuses(
-    grid: tuple[int, int, int], block: tuple[int, int, int], arguments: int, message: str
-) -> None:
-    """Grids, blocks and arguments beyond CUDA's limits are errors without a device, too."""
-    with pytest.raises(DeviceError, match=message):
-        DryRun().launch("kernel", grid, block, [256] * arguments)
-    DryRun().launch("kernel", ((1 << 31) - 1, 65535, 1), (16, 16, 4), [256] * 512)
 
 
 RECURRENT = """

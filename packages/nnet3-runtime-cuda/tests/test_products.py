@@ -259,17 +259,6 @@ def test_the_faster_library_is_chosen(quicker: str, monkeypatch: pytest.MonkeyPa
     ]
 
 
-def test_another_library_cannot_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the variable, its allowed values, and its value."""
-    monkeypatch.setenv(BLAS.variable, "atlas")
-    forget_choices()
-
-    message = "NNET3_BLAS: expected 'openblas', 'mkl' or 'numpy', found 'atlas'"
-    with pytest.raises(RunError, match=message):
-        products.library_name()
-    forget_choices()
-
-
 @pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("rows", [1, 2, 7, 8, 48, 49, 300])
 @pytest.mark.parametrize("form", ["replace", "add", "plus"])

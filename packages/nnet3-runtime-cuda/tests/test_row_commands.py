@@ -3,48 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-import attrs
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnet3_computation import NnetComputation, commands
-from nnet3_computation.commands import Command, command_table
-from nnet3_descriptors import parse_config
+from nnet3_computation import commands
+from nnet3_computation.commands import Command
 from nnet3_runtime_cuda import NnetComputer
+from small_networks import computation, network
 
 ROWS = 6
-NNET = parse_config(
-    """
-    input-node name=a dim=5
-    input-node name=b dim=5
-    output-node name=output input=a
-    """
-)
+NNET = network("input-node name=a dim=5\ninput-node name=b dim=5\noutput-node name=o input=a")
 A, B = 1, 2
 """Both matrices have `ROWS` rows; the commands move the submatrix of columns 1 to 3."""
 WHOLE_A, WHOLE_B, PART_A, PART_B = 1, 2, 3, 4
-SUBMATRICES = [
-    [0, 0, 0, 0, 0],
-    [A, 0, ROWS, 0, 5],
-    [B, 0, ROWS, 0, 5],
-    [A, 0, ROWS, 1, 3],
-    [B, 0, ROWS, 1, 3],
-]
+PARTS = [(A, 0, ROWS, 1, 3), (B, 0, ROWS, 1, 3)]
+
+Pairs = tuple[tuple[int, int], ...]
 
 
-@attrs.frozen
-class Lists:
-    """The lists of the commands."""
-
-    indexes: tuple[int, ...] = (0,) * ROWS
-    multi: tuple[tuple[int, int], ...] = ((-1, -1),) * ROWS
-    ranges: tuple[tuple[int, int], ...] = ((-1, -1),) * ROWS
-
-
-def run(command: Command, lists: Lists, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The matrix 'a' after a command."""
+def run(command: Command, a: np.ndarray, b: np.ndarray, **lists: Any) -> np.ndarray:
+    """The matrix 'a' after a command, which has one of the lists."""
     program = [
         commands.AcceptInput(matrix=WHOLE_A, node=0),
         commands.AcceptInput(matrix=WHOLE_B, node=1),
@@ -52,15 +33,9 @@ def run(command: Command, lists: Lists, a: np.ndarray, b: np.ndarray) -> np.ndar
         commands.ProvideOutput(matrix=WHOLE_A, node=2),
         commands.NoOperationMarker(),
     ]
-    computation = NnetComputation(
-        matrices=[[0, 0], [ROWS, 5], [ROWS, 5]],
-        submatrices=SUBMATRICES,
-        command_table=command_table(program),
-        indexes=[lists.indexes],
-        indexes_multi=[lists.multi],
-        indexes_ranges=[lists.ranges],
-    )
-    return NnetComputer(NNET, computation).forward({"a": a, "b": b})["output"]
+    lists = {name: [of_command] for name, of_command in lists.items()}
+    moves = computation([(ROWS, 5)] * 2, program, parts=PARTS, **lists)
+    return NnetComputer(NNET, moves).forward({"a": a, "b": b})["o"]
 
 
 def values(seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -90,32 +65,26 @@ seeds = st.integers(0, 1000)
 run_often = settings(max_examples=settings.default.max_examples)
 
 
+@pytest.mark.parametrize("from_many", [False, True])
 @given(rows, alphas, seeds, st.booleans())
 @run_often
-def test_copy_and_add_rows(indexes: tuple[int, ...], alpha: float, seed: int, add: bool) -> None:
-    """CopyRows sets rows, to 0 for -1; AddRows adds rows, nothing for -1."""
-    a, b = values(seed)
-    kind = commands.AddRows if add else commands.CopyRows
-    actual = run(
-        kind(output=PART_A, input=PART_B, indexes=0, alpha=alpha), Lists(indexes=indexes), a, b
-    )
-
-    for i, r in enumerate(indexes):
-        moved = np.float32(alpha) * b[r, 1:4] if r >= 0 else np.zeros(3, np.float32)
-        a[i, 1:4] = moved + (a[i, 1:4] if add else 0)
-    np.testing.assert_allclose(actual, a, rtol=1e-6, atol=1e-7)
-
-
-@given(rows, alphas, seeds, st.booleans())
-@run_often
-def test_copy_and_add_rows_from_many(
-    indexes: tuple[int, ...], alpha: float, seed: int, add: bool
+def test_copy_and_add_rows(
+    from_many: bool, indexes: tuple[int, ...], alpha: float, seed: int, add: bool
 ) -> None:
-    """CopyRowsMulti and AddRowsMulti read each row from the submatrix in the list."""
+    """CopyRows sets rows, to 0 for -1; AddRows adds rows, nothing for -1.
+
+    CopyRowsMulti and AddRowsMulti read each row from the submatrix in the list.
+    """
     a, b = values(seed)
-    pairs = tuple((PART_B, r) if r >= 0 else (-1, -1) for r in indexes)
-    kind = commands.AddRowsMulti if add else commands.CopyRowsMulti
-    actual = run(kind(output=PART_A, indexes_multi=0, alpha=alpha), Lists(multi=pairs), a, b)
+    if from_many:
+        pairs = tuple((PART_B, r) if r >= 0 else (-1, -1) for r in indexes)
+        many = commands.AddRowsMulti if add else commands.CopyRowsMulti
+        command: Command = many(output=PART_A, indexes_multi=0, alpha=alpha)
+        actual = run(command, a, b, indexes_multi=pairs)
+    else:
+        kind = commands.AddRows if add else commands.CopyRows
+        command = kind(output=PART_A, input=PART_B, indexes=0, alpha=alpha)
+        actual = run(command, a, b, indexes=indexes)
 
     for i, r in enumerate(indexes):
         moved = np.float32(alpha) * b[r, 1:4] if r >= 0 else np.zeros(3, np.float32)
@@ -136,7 +105,7 @@ def test_copy_and_add_to_rows_of_many(
         if add
         else commands.CopyToRowsMulti(input=PART_B, indexes_multi=0)
     )
-    actual = run(command, Lists(multi=pairs), a, b)
+    actual = run(command, a, b, indexes_multi=pairs)
 
     for i, r in enumerate(indexes):
         if r >= 0:
@@ -155,11 +124,11 @@ ranges = st.lists(
 
 @given(ranges, alphas, seeds)
 @run_often
-def test_add_row_ranges(pairs: tuple[tuple[int, int], ...], alpha: float, seed: int) -> None:
+def test_add_row_ranges(pairs: Pairs, alpha: float, seed: int) -> None:
     """AddRowRanges adds the sum of a range of rows to each row."""
     a, b = values(seed)
     command = commands.AddRowRanges(output=PART_A, input=PART_B, indexes_ranges=0, alpha=alpha)
-    actual = run(command, Lists(ranges=pairs), a, b)
+    actual = run(command, a, b, indexes_ranges=pairs)
 
     for i, (begin, end) in enumerate(pairs):
         if begin >= 0:
@@ -187,7 +156,7 @@ def test_whole_submatrices(name: str) -> None:
     """Commands on whole submatrices do not change the columns beside them."""
     command, expected = MOVES[name]
     a, b = values(0)
-    actual = run(command, Lists(), a, b)
+    actual = run(command, a, b)
 
     a[:, 1:4] = expected(a[:, 1:4], b[:, 1:4])
     np.testing.assert_allclose(actual, a, rtol=1e-6)
