@@ -23,37 +23,29 @@ from nnet3_runtime_cuda import DeviceNnet, NnetComputer, RunError
 from nnet3_runtime_cuda.cpu import Workspace, recorder
 from nnet3_runtime_cuda.errors import TrainingError
 from nnet3_runtime_cuda.kernels.nonlinear import TanhKernel
+from small_networks import stacked
 
 TIMES = range(4)
 ROWS = 2 * len(TIMES)
 
-NETWORK = """
-input-node name=input dim=6
-component name=affine type=NaturalGradientAffineComponent input-dim=18 output-dim=8
-component name=relu type=RectifiedLinearComponent dim=8 self-repair-scale=0
-component name=norm type=BatchNormComponent dim=8
-component name=lstm type=LstmNonlinearityComponent cell-dim=2 self-repair-scale=0
-component name=tdnn type=TdnnComponent input-dim=8 output-dim=10 time-offsets=-1,0
-component name=last type=LinearComponent input-dim=4 output-dim=3
-component name=softmax type=LogSoftmaxComponent dim=3
-component-node name=affine component=affine input=Append(Offset(input, -1), input, Offset(input, 1))
-component-node name=relu component=relu input=affine
-component-node name=norm component=norm input=relu
-component-node name=tdnn component=tdnn input=norm
-component-node name=lstm component=lstm input=tdnn
-component-node name=last component=last input=lstm
-component-node name=softmax component=softmax input=last
-output-node name=output input=softmax
-"""
+NETWORK = stacked(
+    6,
+    "affine NaturalGradientAffine input-dim=18 output-dim=8",
+    "relu RectifiedLinear dim=8 self-repair-scale=0",
+    "norm BatchNorm dim=8",
+    "tdnn Tdnn input-dim=8 output-dim=10 time-offsets=-1,0",
+    "lstm LstmNonlinearity cell-dim=2 self-repair-scale=0",
+    "last Linear input-dim=4 output-dim=3",
+    "softmax LogSoftmax dim=3",
+    splice="Append(Offset(input, -1), input, Offset(input, 1))",
+)
 
-RECURRENT = """
-input-node name=input dim=3
-component name=affine type=AffineComponent input-dim=7 output-dim=4
-component name=tanh type=TanhComponent dim=4 self-repair-scale=0
-component-node name=affine component=affine input=Append(input, IfDefined(Offset(tanh, -1)))
-component-node name=tanh component=tanh input=affine
-output-node name=output input=tanh
-"""
+RECURRENT = stacked(
+    3,
+    "affine Affine input-dim=7 output-dim=4",
+    "tanh Tanh dim=4 self-repair-scale=0",
+    splice="Append(input, IfDefined(Offset(tanh, -1)))",
+)
 
 SHARED = """
 input-node name=input dim=3
@@ -148,10 +140,8 @@ def test_interrupted_passes(interrupted: Interrupted) -> None:
     with pytest.raises(RunError, match="needs a forward"):
         computer.backward(derivatives)
 
-    for each in (computer, other):
-        each.forward(inputs)
-        each.backward(derivatives)
-    np.testing.assert_array_equal(vectorize(computer.gradient), vectorize(other.gradient))
+    for ours, theirs in zip(passes(computer), passes(other), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 def looped(nnet: Nnet) -> NnetComputation:
@@ -211,11 +201,7 @@ def test_sums_that_overflow_are_no_error() -> None:
 )
 def test_infinite_statistics_are_no_error(component: str) -> None:
     """Statistics of a file may be infinite; they become NaN without a warning."""
-    nnet = parse_config(
-        f"input-node name=input dim=15\ncomponent name=c type={component}\n"
-        "component-node name=c component=c input=input\noutput-node name=output input=c\n",
-        rng=np.random.default_rng(0),
-    )
+    nnet = single(f"type={component}", dim=15)
     averages = nnet.component("c").value_avg
     filled = nnet.component("c").replace(value_avg=np.full(averages.shape or 15, np.inf))
     nnet = nnet.with_components({"c": filled})
@@ -227,11 +213,7 @@ def test_infinite_statistics_are_no_error(component: str) -> None:
 
 def test_factors_that_overflow_are_no_error() -> None:
     """Factors that single precision cannot hold become infinite without a warning."""
-    nnet = parse_config(
-        "input-node name=input dim=4\n"
-        "component name=c type=NormalizeComponent dim=4 target-rms=1e-45\n"
-        "component-node name=c component=c input=input\noutput-node name=output input=c\n"
-    )
+    nnet = single("type=NormalizeComponent dim=4 target-rms=1e-45", dim=4)
     computer = NnetComputer(nnet, compile_computation(nnet, request(range(2), range(2))))
 
     computer.forward({"input": np.zeros((4, 4))})
@@ -266,14 +248,10 @@ def test_runs_repeat_bit_by_bit() -> None:
     nnet = network()
     computation = optimize(nnet, compile_computation(nnet, request(range(-3, 9), range(6))))
     used, fresh = NnetComputer(nnet, computation), NnetComputer(nnet, computation)
-    used.forward({"input": random(24, 6, seed=7)})
-    used.backward({"output": random(12, 3, seed=8)})
+    passes(used, seed=7)
 
-    for computer in (used, fresh):
-        computer.forward({"input": random(24, 6)})
-        computer.backward({"output": random(12, 3)})
-
-    np.testing.assert_array_equal(vectorize(used.gradient), vectorize(fresh.gradient))
+    for ours, theirs in zip(passes(used), passes(fresh), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_statistics_are_recorded() -> None:
@@ -463,13 +441,10 @@ def test_computers_in_one_workspace() -> None:
         [NnetComputer(nnet, each, workspace=place) for each in programs]
         for place in (None, workspace)
     )
-    inputs = [{"input": random(2 * (end + 3), 6)} for end in (9, 4, 17)]
 
-    for _ in range(2):
-        for one, other, given in zip(alone, beside, inputs, strict=True):
-            np.testing.assert_array_equal(
-                one.forward(given)["output"], other.forward(given)["output"]
-            )
+    for seed in range(2):
+        for one, other in zip(alone, beside, strict=True):
+            np.testing.assert_array_equal(passes(one, seed), passes(other, seed))
     starts = {each._program.forward[0].inputs[0].view.base.ctypes.data for each in beside[:2]}
     assert len(starts) == 1
 

@@ -10,7 +10,6 @@ from computations import loop, program, request, single
 from emulated_device import DryRun, HostPlatform, compiler
 from nnet3 import Model
 from nnet3_compiler import compile_computation
-from nnet3_descriptors import Nnet, parse_config
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cpu import tape as cpu_tape
 from nnet3_runtime_cuda.cuda import memory
@@ -19,6 +18,7 @@ from nnet3_runtime_cuda.cuda.machine import DeviceMachine
 from nnet3_runtime_cuda.cuda.natural_gradient import DeviceTape
 from nnet3_runtime_cuda.cuda.recorded import View
 from nnet3_runtime_cuda.operations import Operations
+from small_networks import network, stacked
 
 TIMES = range(4)
 
@@ -207,25 +207,18 @@ def test_shadows_without_memory_can_be_printed(monkeypatch: pytest.MonkeyPatch) 
         shadow + 1.0
 
 
-RECURRENT = """
-input-node name=input dim=3
-component name=a type=AffineComponent input-dim=7 output-dim=4
-component name=t type=TanhComponent dim=4
-component-node name=a component=a input=Append(input, IfDefined(Offset(t, -2)))
-component-node name=t component=t input=a
-output-node name=output input=t
-"""
-
-
-def network() -> Nnet:
-    """A recurrent network."""
-    return parse_config(RECURRENT, rng=np.random.default_rng(0))
+RECURRENT = stacked(
+    3,
+    "a Affine input-dim=7 output-dim=4",
+    "t Tanh dim=4",
+    splice="Append(input, IfDefined(Offset(t, -2)))",
+)
 
 
 @needs_compiler
 def test_state_is_handed_over() -> None:
     """Outputs chunk by chunk, and after a reset, are the processor's."""
-    nnet = network()
+    nnet = network(RECURRENT)
     computation = loop(nnet, 6)
     given = np.random.default_rng(1).standard_normal((36, 3), dtype=np.float32)
     devices = HostPlatform(strict=True), "cpu"
@@ -267,7 +260,8 @@ def test_rows_without_values_are_not_read() -> None:
 @needs_compiler
 def test_models_compute_utterances() -> None:
     """A model's outputs are the processor's, for utterances of any length."""
-    here, there = Model(network()), Model(network(), device=HostPlatform())
+    nnet = network(RECURRENT)
+    here, there = Model(nnet), Model(nnet, device=HostPlatform())
     rng = np.random.default_rng(2)
     for frames in (7, 60, 7):
         features = rng.standard_normal((frames, 3), dtype=np.float32)

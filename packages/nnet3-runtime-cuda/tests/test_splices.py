@@ -7,10 +7,10 @@ import re
 import attrs
 import numpy as np
 import pytest
-from computations import program
+from computations import passes, program, request
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnet3 import CachingCompiler, Model
+from nnet3 import CachingCompiler
 from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
@@ -265,28 +265,21 @@ def requests(draw: st.DrawFn) -> tuple[Nnet, ComputationRequest]:
         np.array([(n, t, 0) for n, length in enumerate(lengths) for t in times(length)])
         for times in (lambda end: range(-distance, end + distance), lambda end: range(0, end, step))
     )
-    request = ComputationRequest(
+    asked = ComputationRequest(
         inputs=(IoSpecification(name="input", indexes=inputs, has_deriv=has_deriv),),
         outputs=(IoSpecification(name="output", indexes=outputs, has_deriv=has_deriv),),
         need_model_derivative=has_deriv,
     )
-    return nnet, request
+    return nnet, asked
 
 
-def results(nnet: Nnet, request: ComputationRequest, *, natural: bool) -> list[np.ndarray]:
+def results(nnet: Nnet, asked: ComputationRequest, *, natural: bool) -> list[np.ndarray]:
     """The output and, if requested, the input derivative and the gradient."""
-    rng, has_deriv = np.random.default_rng(1), request.outputs[0].has_deriv
+    has_deriv = asked.outputs[0].has_deriv
     device = DeviceNnet(
         nnet, trainable=has_deriv, natural_gradient=natural and has_deriv, dtype=np.float64
     )
-    computer = NnetComputer(device, CachingCompiler(nnet).compile(request))
-    x, dy = (
-        rng.standard_normal((len(io.indexes), 4)) for io in (*request.inputs, *request.outputs)
-    )
-    values = [computer.forward({"input": x})["output"].copy()]
-    if has_deriv:
-        values += [computer.backward({"output": dy})["input"].copy(), device.direction.copy()]
-    return values
+    return passes(NnetComputer(device, CachingCompiler(nnet).compile(asked)))
 
 
 @pytest.fixture(autouse=True)
@@ -331,11 +324,12 @@ def test_values_of_one_splice_after_another(width: int, monkeypatch: pytest.Monk
         """,
         rng=np.random.default_rng(0),
     )
-    frames = np.random.default_rng(1).standard_normal((150, 64), dtype=np.float32)
+    asked = request(range(-2, 152), range(150), sequences=1, training=False)
+    computation = CachingCompiler(nnet).compile(asked)
 
-    by_tiles = Model(nnet).compute(frames, frames_per_chunk=150)
+    (by_tiles,) = passes(NnetComputer(nnet, computation))
     monkeypatch.setenv("NNET3_TILES", "0")
-    expected = Model(nnet).compute(frames, frames_per_chunk=150)
+    (expected,) = passes(NnetComputer(nnet, computation))
 
     np.testing.assert_allclose(by_tiles, expected, rtol=0, atol=1e-5 * abs(expected).max())
 
@@ -344,15 +338,9 @@ def test_values_of_one_splice_after_another(width: int, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("has_deriv", [False, True])
 def test_regular_requests_have_splices(sequences: int, has_deriv: bool) -> None:
     """Splices of compiled computations are found, forward and backward, and not copied."""
-    inputs, outputs = (
-        IoSpecification.from_range(name, *times, sequences, has_deriv=has_deriv)
-        for name, times in (("input", (-2, 62)), ("output", (0, 60)))
-    )
-    request = ComputationRequest(
-        inputs=(inputs,), outputs=(outputs,), need_model_derivative=has_deriv
-    )
+    asked = request(range(-2, 62), range(60), sequences=sequences, training=has_deriv)
 
-    found = plan_with(NNET, CachingCompiler(NNET).compile(request), Stated(taps=[0, 1]))
+    found = plan_with(NNET, CachingCompiler(NNET).compile(asked), Stated(taps=[0, 1]))
 
     assert len(found.inputs) == 1 + has_deriv
     assert len(found.derivatives) == has_deriv

@@ -9,28 +9,27 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
+from computations import passes, request
 from nnet3 import load
 from nnet3_compiler import compile_computation, compile_looped
-from nnet3_computation import ComputationRequest, IoSpecification, NnetComputation, Propagate
-from nnet3_descriptors import Nnet, parse_config
+from nnet3_computation import NnetComputation, Propagate
+from nnet3_descriptors import Nnet
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, Trace, Tracer, format_trace, trace_events
 from nnet3_runtime_cuda.lowering import lower
 from nnet3_runtime_cuda.tracing import CommandProfile, CommandRun, Fault, ProgramProfile
 from nnet3_runtime_cuda.tracing.tracer import TimedCalls
+from small_networks import network, stacked
 
 ROWS = 6
 
-CONFIG = """
-input-node name=input dim=3
-component name=affine type=AffineComponent input-dim=6 output-dim=4
-component name=tanh type=TanhComponent dim=4 self-repair-scale=0
-component name=last type=AffineComponent input-dim=4 output-dim=2
-component-node name=affine component=affine input=Append(Offset(input, -1), input)
-component-node name=tanh component=tanh input=affine
-component-node name=last component=last input=tanh
-output-node name=output input=last
-"""
+CONFIG = stacked(
+    3,
+    "affine Affine input-dim=6 output-dim=4",
+    "tanh Tanh dim=4 self-repair-scale=0",
+    "last Affine input-dim=4 output-dim=2",
+    splice="Append(Offset(input, -1), input)",
+)
 
 SHARED = """
 input-node name=input dim=3
@@ -44,17 +43,13 @@ output-node name=output input=second
 @pytest.fixture
 def nnet() -> Nnet:
     """A small network."""
-    return parse_config(CONFIG, rng=np.random.default_rng(0))
+    return network(CONFIG)
 
 
 def computation_of(nnet: Nnet, *, training: bool = False) -> NnetComputation:
     """Outputs at times 0 to ROWS - 1, with the context that `CONFIG` and `SHARED` need."""
-    request = ComputationRequest(
-        inputs=(IoSpecification.from_range("input", -1, ROWS + 1, has_deriv=training),),
-        outputs=(IoSpecification.from_range("output", 0, ROWS, has_deriv=training),),
-        need_model_derivative=training,
-    )
-    return optimize(nnet, compile_computation(nnet, request))
+    asked = request(range(-1, ROWS + 1), range(ROWS), sequences=1, training=training)
+    return optimize(nnet, compile_computation(nnet, asked))
 
 
 def features(columns: int = 3) -> np.ndarray:
@@ -104,16 +99,15 @@ def test_the_same_calls_run(nnet: Nnet, training: bool) -> None:
 def test_outputs_and_derivatives_are_the_same(nnet: Nnet, threads: int) -> None:
     """A trace changes no value, forward or backward, on one thread or several."""
     computation, tracer = computation_of(nnet, training=True), Tracer()
-    derivative = np.ones((ROWS, 2), np.float32)
-    results = []
-    for trace in (None, tracer):
-        device = DeviceNnet(nnet, trainable=True, threads=threads)
-        computer = NnetComputer(device, computation, trace=trace)
-        outputs = computer.forward({"input": features()})
-        results.append({**outputs, **computer.backward({"output": derivative})})
+    plain, traced = (
+        passes(
+            NnetComputer(DeviceNnet(nnet, trainable=True, threads=threads), computation, trace=t)
+        )
+        for t in (None, tracer)
+    )
 
-    for name, values in results[0].items():
-        np.testing.assert_array_equal(values, results[1][name])
+    for ours, theirs in zip(traced, plain, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
     kinds = {command.kind for _, command in tracer.trace().commands}
     assert {"Propagate", "Backprop"} <= kinds
 
@@ -193,7 +187,7 @@ def test_first_fault(nnet: Nnet) -> None:
 
 def test_nodes_that_share_a_component() -> None:
     """The matrix tells which of two nodes with one component a command computes."""
-    nnet = with_parameters(parse_config(SHARED, rng=np.random.default_rng(0)), both=1e20)
+    nnet = with_parameters(network(SHARED), both=1e20)
     tracer = Tracer()
     computer = NnetComputer(nnet, computation_of(nnet), threads=1, trace=tracer)
 
@@ -228,10 +222,7 @@ def test_models_and_streams(nnet: Nnet) -> None:
 def test_loops(nnet: Nnet) -> None:
     """A looped computation is traced chunk by chunk."""
     requests = [
-        ComputationRequest(
-            inputs=(IoSpecification.from_range("input", begin, end),),
-            outputs=(IoSpecification.from_range("output", max(begin + 1, 0), end),),
-        )
+        request(range(begin, end), range(max(begin, 0), end), sequences=1, training=False)
         for begin, end in ((-1, 3), (3, 6), (6, 9))
     ]
     tracer = Tracer()
