@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+import attrs
 from component_options import ROW_BY_ROW, groups, matrix_map, one_dim, some
-from computations import Case
+from computations import Case, request
+from nnet3_compiler import compile_computation
+from nnet3_computation import NnetComputation
+from nnet3_descriptors import Nnet
 
 
 def _tdnn(rng: Random) -> Case:
@@ -118,6 +122,29 @@ def _reach(times: range, offsets: tuple[int, ...]) -> range:
 
 TYPES = tuple(sorted([*ROW_BY_ROW, *WITH_INDEXES]))
 """All component types, without "Component" in their names."""
+
+
+@attrs.frozen
+class Drawn:
+    """A random component of a type, for the sequences of a training computation."""
+
+    case: Case
+    nnet: Nnet
+    sequences: int
+    computation: NnetComputation
+
+    @classmethod
+    def of(cls, kind: str, seed: int, *, has_parameters: bool = False) -> Drawn:
+        """Draws one; if asked to, until one has parameters."""
+        rng = Random(seed)
+        while True:
+            case = random_case(kind, rng)
+            nnet = case.nnet(seed)
+            if nnet.num_parameters or not has_parameters:
+                break
+        sequences = rng.randint(1, 3)
+        asked = request(case.inputs, case.outputs, sequences=sequences)
+        return cls(case, nnet, sequences, compile_computation(nnet, asked))
 
 
 def random_case(kind: str, rng: Random) -> Case:

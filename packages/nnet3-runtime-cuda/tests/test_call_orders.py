@@ -15,10 +15,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from nnet3 import Model, StreamState
 from nnet3_compiler import compile_computation, compile_segments, looped_requests
 from nnet3_compiler.looped import extended_requests
-from nnet3_descriptors import Nnet, parse_config
+from nnet3_descriptors import Nnet
 from nnet3_descriptors.editing import set_learning_rate
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, RunError
 from nnet3_runtime_cuda.kernels.nonlinear import TanhKernel
+from small_networks import network, stacked
 
 # ---- streams ----
 
@@ -46,14 +47,12 @@ component-node name=last component=last input=Append(relu, Offset(relu, -1))
 output-node name=output input=last
 """
 
-OF_SUMS = """
-input-node name=input dim=3
-component name=sum type=LinearComponent input-dim=6 output-dim=3 param-stddev=0.5
-component-node name=sum component=sum input=Append(input, IfDefined(Offset(sum, -1)))
-component name=sigmoid type=SigmoidComponent dim=3
-component-node name=sigmoid component=sigmoid input=sum
-output-node name=output input=sigmoid
-"""
+OF_SUMS = stacked(
+    3,
+    "sum Linear input-dim=6 output-dim=3 param-stddev=0.5",
+    "sigmoid Sigmoid dim=3",
+    splice="Append(input, IfDefined(Offset(sum, -1)))",
+)
 """What it hands on can overflow, what it gives cannot."""
 
 NAMES = st.sampled_from("abc")
@@ -62,7 +61,7 @@ NAMES = st.sampled_from("abc")
 @cache
 def model(config: str) -> Model:
     """A model with random parameters."""
-    return Model(parse_config(config, rng=np.random.default_rng(3)))
+    return Model(network(config, seed=3))
 
 
 class StreamCalls(RuleBasedStateMachine):
@@ -246,7 +245,7 @@ NUM_SEGMENTS = 4
 @cache
 def recurrent() -> tuple[Nnet, dict[str, Any]]:
     """A network, and computations of it."""
-    nnet = parse_config(RECURRENT, rng=np.random.default_rng(0))
+    nnet = network(RECURRENT)
     segments = extended_requests(looped_requests(nnet, 6), NUM_SEGMENTS)
     return nnet, {
         WHOLE: compile_computation(nnet, request(range(6), range(6), sequences=1)),

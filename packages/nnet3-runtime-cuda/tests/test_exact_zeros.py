@@ -6,48 +6,39 @@ import numpy as np
 import pytest
 from computations import request
 from nnet3_compiler import compile_computation
-from nnet3_descriptors import Nnet, parse_config
+from nnet3_descriptors import Nnet
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.device.state import with_exact_zeros
+from small_networks import network, stacked
 
 LAYERS = {
-    "tdnn": "TdnnComponent input-dim=64 output-dim=64 time-offsets=-1,0 use-bias=false",
-    "zero bias": "TdnnComponent input-dim=64 output-dim=64 time-offsets=-1,0 bias-stddev=0",
-    "convolution": "TimeHeightConvolutionComponent num-filters-in=16 num-filters-out=16"
+    "tdnn": "Tdnn input-dim=64 output-dim=64 time-offsets=-1,0 use-bias=false",
+    "zero bias": "Tdnn input-dim=64 output-dim=64 time-offsets=-1,0 bias-stddev=0",
+    "convolution": "TimeHeightConvolution num-filters-in=16 num-filters-out=16"
     " height-in=4 height-out=4 height-offsets=-1,0,1 time-offsets=-1,0,1",
-    "bias": "TdnnComponent input-dim=64 output-dim=64 time-offsets=-1,0 bias-stddev=1",
+    "bias": "Tdnn input-dim=64 output-dim=64 time-offsets=-1,0 bias-stddev=1",
 }
-NORMALIZE = """
-component name=second type=NormalizeComponent dim=64
-component-node name=second component=second input=first
-output-node name=output input=second
-"""
-COMPOSITE = NORMALIZE.replace(
-    "NormalizeComponent dim=64",
-    "CompositeComponent max-rows-process=2048 num-components=2"
+NORMALIZE = "Normalize dim=64"
+COMPOSITE = (
+    "Composite max-rows-process=2048 num-components=2"
     " component1='type=RectifiedLinearComponent dim=64'"
-    " component2='type=NormalizeComponent dim=64'",
+    " component2='type=NormalizeComponent dim=64'"
 )
-OTHER = NORMALIZE.replace("NormalizeComponent", "RectifiedLinearComponent")
+OTHER = "RectifiedLinear dim=64"
 FRAMES = 600
 
 
-def network(layer: str, rest: str = NORMALIZE) -> Nnet:
+def two_layers(first: str, second: str = NORMALIZE) -> Nnet:
     """A layer over the input, and another one."""
-    first = f"""
-    input-node name=input dim=64
-    component name=first type={LAYERS[layer]}
-    component-node name=first component=first input=input
-    """
-    return parse_config(first + rest, rng=np.random.default_rng(0))
+    return network(stacked(64, f"first {LAYERS[first]}", f"second {second}"))
 
 
 @pytest.mark.parametrize("trainable", [False, True])
 @pytest.mark.parametrize("layer", ["tdnn", "zero bias", "convolution"])
 def test_frames_without_sound(layer: str, trainable: bool) -> None:
     """An output that sees nothing but zeros is zero, wherever the zeros begin."""
-    nnet = network(layer)
+    nnet = two_layers(layer)
     times = np.arange(-1, FRAMES + 1)
     frames = request(range(-1, FRAMES + 1), range(FRAMES), sequences=1, training=False)
     computation = optimize(nnet, compile_computation(nnet, frames))
@@ -74,4 +65,4 @@ def test_frames_without_sound(layer: str, trainable: bool) -> None:
 )
 def test_which_components(layer: str, rest: str, numbers: set[int]) -> None:
     """They are those without a bias, in networks that normalize rows."""
-    assert with_exact_zeros(network(layer, rest)) == numbers
+    assert with_exact_zeros(two_layers(layer, rest)) == numbers

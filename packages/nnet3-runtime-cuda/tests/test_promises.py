@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import attrs
 import numpy as np
 import pytest
-from computations import request
-from nnet3_compiler import compile_computation
 from nnet3_computation.commands import Backprop, Propagate
 from nnet3_descriptors.components import ComponentProperties as Property
 from nnet3_runtime_cuda import DeviceNnet
 from nnet3_runtime_cuda.kernels import Backpropagation, Memo, Propagation, StatsStorage
-from random_components import TYPES, random_case
+from random_components import TYPES, Drawn
 
 TOLERANCE = 1.0e-10
 GAP = 5
@@ -47,18 +43,15 @@ class Runs:
     """A random component and its operands."""
 
     def __init__(self, kind: str, seed: int) -> None:
-        choices, rng = Random(seed), np.random.default_rng(seed)
-        case, self._seed = random_case(kind, choices), seed
-        self._nnet = case.nnet(seed)
+        drawn, rng, self._seed = Drawn.of(kind, seed), np.random.default_rng(seed), seed
+        self._nnet, computation = drawn.nnet, drawn.computation
         self.properties = self._nnet.component("c").properties
-        wanted = request(case.inputs, case.outputs, sequences=choices.randint(1, 3))
-        computation = compile_computation(self._nnet, wanted)
         (forward,) = [c for c in computation.commands if isinstance(c, Propagate)]
         backward = [c for c in computation.commands if isinstance(c, Backprop)]
         numbers = [each.precomputed_indexes for each in (forward, *backward)]
         self._indexes = [computation.precomputed_indexes[number] for number in numbers]
         rows = computation.submatrices[[forward.input, forward.output], 2].tolist()
-        self._x = rng.uniform(0.1, 1.0, (rows[0], case.dim))
+        self._x = rng.uniform(0.1, 1.0, (rows[0], drawn.case.dim))
         dim = self._nnet.component("c").output_dim
         self._dy = rng.standard_normal((rows[1], dim))
         self._there = [rng.standard_normal(each.shape) for each in (self._x, self._dy)]

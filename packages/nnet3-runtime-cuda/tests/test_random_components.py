@@ -11,7 +11,7 @@ from computations import request
 from nnet3_compiler import compile_computation
 from nnet3_descriptors.components import ComponentProperties, component_types
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
-from random_components import TYPES, random_case
+from random_components import TYPES, Drawn, random_case
 
 STEP = 1.0e-6
 TOLERANCE = 1.0e-6
@@ -27,16 +27,12 @@ class Objective:
     """
 
     def __init__(self, kind: str, seed: int) -> None:
-        choices, rng = Random(seed), np.random.default_rng(seed)
-        case, sequences = random_case(kind, choices), choices.randint(1, 3)
-        self._nnet, self._seed = case.nnet(seed), seed
-        self._computation = compile_computation(
-            self._nnet, request(case.inputs, case.outputs, sequences=sequences)
-        )
-        component = self._nnet.component("c")
+        self._drawn, self._seed = Drawn.of(kind, seed), seed
+        rng, case = np.random.default_rng(seed), self._drawn.case
+        component = self._drawn.nnet.component("c")
         self._is_random = bool(component.properties & ComponentProperties.RANDOM)
         self._bind()
-        shape = sequences * len(case.inputs), case.dim
+        shape = self._drawn.sequences * len(case.inputs), case.dim
         # Away from 0, where some functions have kinks.
         self.inputs = rng.uniform(0.1, 1.0, shape) * rng.choice((-1, 1), shape)
         self.is_constant = np.zeros(case.dim, dtype=bool)
@@ -52,9 +48,9 @@ class Objective:
     def _bind(self) -> None:
         """Binds the component anew, so that masks are those of the first run."""
         self._device_nnet = DeviceNnet(
-            self._nnet, trainable=True, dtype=np.float64, seed=self._seed
+            self._drawn.nnet, trainable=True, dtype=np.float64, seed=self._seed
         )
-        self._computer = NnetComputer(self._device_nnet, self._computation)
+        self._computer = NnetComputer(self._device_nnet, self._drawn.computation)
 
     @property
     def parameters(self) -> np.ndarray:

@@ -14,6 +14,7 @@ from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.lowering import recurrences
 from nnet3_runtime_cuda.lowering.plan import Capabilities, Plan, Shared, plan_with
 from nnet3_runtime_cuda.lowering.recurrences import Factor, StepProduct, placed
+from small_networks import stacked
 from stated_capabilities import Stated
 
 FRAMES, SEQUENCES = 40, 2
@@ -136,17 +137,13 @@ def test_values_are_the_same(
 
 # ---- loops ----
 
-SPLICED = """
-input-node name=input dim=3
-component name=affine type=AffineComponent input-dim=10 output-dim=4
-component-node name=affine component=affine \
-    input=Append(Offset(input, -1), input, IfDefined(Offset(tanh, -1)))
-component name=tanh type=TanhComponent dim=4
-component-node name=tanh component=tanh input=affine
-component name=last type=AffineComponent input-dim=4 output-dim=2
-component-node name=last component=last input=tanh
-output-node name=output input=last
-"""
+SPLICED = stacked(
+    3,
+    "affine Affine input-dim=10 output-dim=4",
+    "tanh Tanh dim=4",
+    "last Affine input-dim=4 output-dim=2",
+    splice="Append(Offset(input, -1), input, IfDefined(Offset(tanh, -1)))",
+)
 
 
 def looped_program(nnet: Nnet, chunk: int) -> NnetComputation:

@@ -11,7 +11,7 @@ from emulated_device.dry_run import DryRun
 from nnet3_compiler import compile_computation
 from nnet3_descriptors import Nnet, vectorize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
-from random_components import TYPES, random_case
+from random_components import TYPES, Drawn, random_case
 
 UPDATABLE = [
     kind
@@ -61,16 +61,10 @@ def test_the_types_that_learn() -> None:
 @pytest.mark.parametrize("kind", UPDATABLE)
 def test_updates_go_uphill(kind: str, seed: int) -> None:
     """The objective rises in each minibatch, along the gradient and the natural gradient."""
-    choices, rng = Random(seed), np.random.default_rng(seed)
-    while True:
-        case = random_case(kind, choices)
-        nnet = case.nnet(seed)
-        if nnet.num_parameters:
-            break
-    sequences = choices.randint(1, 3)
-    computation = compile_computation(nnet, request(case.inputs, case.outputs, sequences=sequences))
+    drawn, rng = Drawn.of(kind, seed, has_parameters=True), np.random.default_rng(seed)
+    case, nnet, sequences = drawn.case, drawn.nnet, drawn.sequences
     plain, natural = (
-        Climb(nnet, computation, natural_gradient=is_natural) for is_natural in (False, True)
+        Climb(nnet, drawn.computation, natural_gradient=is_natural) for is_natural in (False, True)
     )
     parameters = vectorize(nnet).astype(np.float64)
     for _ in range(MINIBATCHES):
