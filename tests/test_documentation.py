@@ -107,6 +107,9 @@ def for_speakers() -> dict[str, object]:
     Path("recordings").mkdir()
     for name in ("anna-1", "anna-2", "ben-1", "ben-2", "unknown"):
         speech(Path("recordings") / f"{name}.wav")
+    for name in ("speakers", "xvectors"):  # which tools of the page write
+        with write_table(f"ark:{name}.ark") as table:
+            table.write("anna", vectors[0])
     return {
         "unknown_speakers": vectors[:50],
         "known_speakers": vectors,
