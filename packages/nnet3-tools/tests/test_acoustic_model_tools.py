@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 from nnet3_descriptors import parse_config, read_acoustic_model, write_nnet
 from nnet3_tools.models.acoustic import nnet3_am_init, nnet3_am_train_transitions
+from small_networks import stacked
 
-CONFIG = """
-input-node name=input dim=2
-component name=affine type=AffineComponent input-dim=4 output-dim=3
-component-node name=affine component=affine input=Append(Offset(input, -2), input)
-output-node name=output input=affine
-"""
+CONFIG = stacked(
+    2, "affine Affine input-dim=4 output-dim=3", splice="Append(Offset(input, -2), input)"
+)
 TREE = """ContextDependency 1 0 ToPdf TE 0 3 ( NULL CE 0 SE -1 [ 0 ] { CE 1 CE 2 } )
 EndContextDependency """
 TOPOLOGY = """<Topology> <TopologyEntry> <ForPhones> 1 2 </ForPhones>

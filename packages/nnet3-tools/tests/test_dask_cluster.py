@@ -14,30 +14,18 @@ from pathlib import Path
 import attrs
 import numpy as np
 import pytest
-from nnet3_descriptors import parse_config, write_nnet
-from nnet3_tables import MatrixWriter
+from labelled_features import CONFIG, write_features
+from nnet3_descriptors import write_nnet
+from small_networks import network
 
 pytest.importorskip("distributed")
 
-CONFIG = """
-input-node name=input dim=4
-component name=hidden type=NaturalGradientAffineComponent input-dim=8 output-dim=12 max-change=0.1
-component name=relu type=RectifiedLinearComponent dim=12
-component name=classes type=NaturalGradientAffineComponent input-dim=12 output-dim=3
-component name=log-softmax type=LogSoftmaxComponent dim=3
-component-node name=hidden component=hidden input=Append(Offset(input, -1), input)
-component-node name=relu component=relu input=hidden
-component-node name=classes component=classes input=relu
-component-node name=log-softmax component=log-softmax input=classes
-output-node name=output input=log-softmax
-"""
 RECIPE = ("--nnet-config=nnet.config", "--features=ark:cat one.ark two.ark |",
           "--alignments=ark:ali.txt", "--num-jobs-initial=2", "--num-jobs-final=3",
           "--num-epochs=3", "--frames-per-example=10", "--minibatch-size=1:8",
           "--held-out-every=5", "--initial-learning-rate=0.02")  # fmt: skip
 SECONDS = 120.0
-SOON = {"DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "2s"}
-"""The time after which Dask considers a machine dead; by default 30 s."""
+CONNECT = "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT"
 
 
 @attrs.frozen
@@ -99,17 +87,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     work.mkdir()
     monkeypatch.chdir(work)
     Path("nnet.config").write_text(CONFIG, encoding="utf-8")
-    write_nnet(parse_config(CONFIG, rng=np.random.default_rng(1)), "final.raw")
+    write_nnet(network(CONFIG, seed=1), "final.raw")
     rng = np.random.default_rng(2)
-    lines = []
-    for name, count in (("one", 70), ("two", 110)):
-        with MatrixWriter(f"ark:{name}.ark") as writer:
-            for number in range(count):
-                features = rng.standard_normal((40, 4), dtype=np.float32)
-                writer.write(f"{name}{number}", features)
-                classes = " ".join(map(str, features[:, :3].argmax(axis=1)))
-                lines.append(f"{name}{number} {classes}\n")
-    Path("ali.txt").write_text("".join(lines), encoding="utf-8")
+    lines = write_features("one.ark", (f"one{number}" for number in range(70)), rng)
+    lines |= write_features("two.ark", (f"two{number}" for number in range(110)), rng)
+    Path("ali.txt").write_text("".join(lines.values()), encoding="utf-8")
     return work
 
 
@@ -119,16 +101,19 @@ def program(tool: str, *arguments: str) -> list[str]:
     return [sys.executable, "-c", text, *arguments]
 
 
-def run(tool: str, *arguments: str) -> str:
-    """Runs a tool to its end; returns its log."""
+def run(tool: str, *arguments: str, status: int = 0, timeout: str = "2s") -> str:
+    """Runs a tool to its end; returns its log.
+
+    Dask considers a machine dead after the timeout; by default after 30 s.
+    """
     done = subprocess.run(
         program(tool, *arguments),
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, **SOON},
+        env={**os.environ, CONNECT: timeout},
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == status, done.stderr
     return done.stderr
 
 
@@ -137,7 +122,7 @@ def test_recipe_on_dask(cluster: Cluster) -> None:
     run("nnet3-train-recipe", *RECIPE, "alone")
     command = program("nnet3-train-recipe", *RECIPE, f"--dask={cluster.address}", "together")
     with subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, env={**os.environ, **SOON}
+        command, stderr=subprocess.PIPE, text=True, env={**os.environ, CONNECT: "2s"}
     ) as process:
         assert process.stderr is not None
         until(lambda: Path("together/iterations/0.json").exists() or process.poll() is not None)
@@ -165,14 +150,9 @@ def test_scoring_on_dask(cluster: Cluster) -> None:
 
 def test_no_scheduler_for_dask() -> None:
     """The error says which address does not answer."""
-    done = subprocess.run(
-        program("nnet3-compute", "--dask=tcp://127.0.0.1:9", "final.raw", "ark:one.ark", "ark:x"),
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "300ms"},
-    )
+    arguments = "--dask=tcp://127.0.0.1:9", "final.raw", "ark:one.ark", "ark:x"
 
-    assert done.returncode == 255
-    assert "--dask: cannot reach a scheduler at 'tcp://127.0.0.1:9'" in done.stderr
-    assert "Traceback" not in done.stderr
+    said = run("nnet3-compute", *arguments, status=255, timeout="300ms")
+
+    assert "--dask: cannot reach a scheduler at 'tcp://127.0.0.1:9'" in said
+    assert "Traceback" not in said

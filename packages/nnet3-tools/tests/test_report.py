@@ -25,6 +25,7 @@ from nnet3_report.pages.page import described_rows
 from nnet3_runtime_cuda import NnetComputer
 from nnet3_tools.models.describing import nnet3_report
 from page_elements import Elements
+from small_networks import network, stacked
 from threadpoolctl import threadpool_info
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -65,15 +66,8 @@ def request() -> ComputationRequest:
 
 def test_many_components() -> None:
     """The table of many components is folded by layer; nothing is lost."""
-    lines, source = ["input-node name=input dim=4"], "input"
-    for number in range(21):
-        for part, kind in (("affine", "input-dim=4 output-dim=4"), ("relu", "dim=4")):
-            name = f"layer{number}.{part}"
-            type_name = "AffineComponent" if part == "affine" else "RectifiedLinearComponent"
-            lines.append(f"component name={name} type={type_name} {kind}")
-            lines.append(f"component-node name={name} component={name} input={source}")
-            source = name
-    nnet = parse_config("\n".join([*lines, f"output-node name=output input={source}"]))
+    parts = ("affine Affine input-dim=4 output-dim=4", "relu RectifiedLinear dim=4")
+    nnet = network(stacked(4, *(f"layer{n}.{part}" for n in range(21) for part in parts)))
 
     page = report_page("many", nnet)
 
@@ -113,13 +107,9 @@ def test_dead_units(nnet: Nnet) -> None:
 
 def test_composite_component() -> None:
     """The largest matrix of a composite component is that of its components."""
-    nnet = parse_config(
-        "input-node name=input dim=9\n"
-        "component name=c type=CompositeComponent num-components=2 "
-        "component1='type=AffineComponent input-dim=9 output-dim=8 param-stddev=2 bias-stddev=0' "
-        "component2='type=TanhComponent dim=8'\n"
-        "component-node name=c component=c input=input\noutput-node name=output input=c\n"
-    )
+    affine = "type=AffineComponent input-dim=9 output-dim=8 param-stddev=2 bias-stddev=0"
+    parts = f"num-components=2 component1='{affine}' component2='type=TanhComponent dim=8'"
+    nnet = network(stacked(9, f"c Composite {parts}"))
     matrix = nnet.state_dict()["c.0.linear_params"]
     (facts,) = component_facts(nnet)
 
@@ -199,12 +189,7 @@ def test_nodes_of_components() -> None:
 
 def test_frames_read() -> None:
     """The table says which frames a component chooses itself."""
-    nnet = parse_config(
-        "input-node name=input dim=4\n"
-        "component name=tdnn type=TdnnComponent input-dim=4 output-dim=3 time-offsets=-3,0\n"
-        "component-node name=tdnn component=tdnn input=input\n"
-        "output-node name=output input=tdnn\n"
-    )
+    nnet = network(stacked(4, "tdnn Tdnn input-dim=4 output-dim=3 time-offsets=-3,0"))
     assert [each.frames for each in component_facts(nnet)] == ["-3, 0"]
     assert "<th>frames read</th>" in report_page("spliced", nnet)
 

@@ -15,6 +15,7 @@ from nnet3_report import layers_of
 from nnet3_report.pages import pooled_frames, usual_request
 from nnet3_report.pages.steps_picture import StepFacts, described_frames, step_facts, steps_picture
 from nnet3_tools.models.describing import nnet3_report
+from small_networks import network, stacked
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -41,14 +42,10 @@ def facts_of(nnet: Nnet, frames: int, every: int = 1) -> StepFacts:
 
 def pooling(context: str) -> Nnet:
     """A network that pools over a window."""
-    return parse_config(
-        "input-node name=input dim=4\n"
-        "component name=extract type=StatisticsExtractionComponent input-dim=4\n"
-        "component-node name=extract component=extract input=Append(Offset(input, -2))\n"
-        f"component name=pool type=StatisticsPoolingComponent input-dim=9 {context}\n"
-        "component-node name=pool component=pool input=extract\n"
-        "output-node name=output input=Round(pool, 1)\n"
-    )
+    extract = "extract StatisticsExtraction input-dim=4"
+    pool = f"pool StatisticsPooling input-dim=9 {context}"
+    config = stacked(4, extract, pool, splice="Append(Offset(input, -2))")
+    return network(config.replace("output input=pool", "output input=Round(pool, 1)"))
 
 
 @pytest.mark.parametrize("every", [1, 3])

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from labelled_features import CONFIG, LAYERS, SPLICE, write_features
 from nnet3_descriptors import read_nnet
 from nnet3_report.pages import training_page
 from nnet3_report.pages.training_page import MOST_TICKS, round_iterations
@@ -23,20 +24,9 @@ from nnet3_tools.recipes.runs import write_report
 from nnet3_training import ChainOptions
 from nnet3_training.recipes import IterationRecord, RecipeOptions, TrainingRun
 from page_elements import Elements
+from small_networks import stacked
 from tool_runs import run_tool
 
-CONFIG = """
-input-node name=input dim=4
-component name=hidden type=NaturalGradientAffineComponent input-dim=8 output-dim=12 max-change=0.1
-component name=relu type=RectifiedLinearComponent dim=12
-component name=classes type=NaturalGradientAffineComponent input-dim=12 output-dim=3
-component name=log-softmax type=LogSoftmaxComponent dim=3
-component-node name=hidden component=hidden input=Append(Offset(input, -1), input)
-component-node name=relu component=relu input=hidden
-component-node name=classes component=classes input=relu
-component-node name=log-softmax component=log-softmax input=classes
-output-node name=output input=log-softmax
-"""
 DATA = ("--nnet-config=nnet.config", "--features=ark:feats.ark", "--alignments=ark:ali.txt")
 OPTIONS = ("--num-jobs-final=2", "--frames-per-example=10", "--minibatch-size=1:8",
            "--held-out-every=5", "--initial-learning-rate=0.02")  # fmt: skip
@@ -47,15 +37,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with the files for a run; one utterance has no labels."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "nnet.config").write_text(CONFIG)
-    rng = np.random.default_rng(2)
-    lines = []
-    with MatrixWriter("ark:feats.ark") as writer:
-        for number in range(12):
-            features = rng.standard_normal((40, 4), dtype=np.float32)
-            writer.write(f"u{number}", features)
-            if number != 3:
-                lines.append(f"u{number} {' '.join(map(str, features[:, :3].argmax(axis=1)))}\n")
-    (tmp_path / "ali.txt").write_text("".join(lines))
+    keys = [f"u{number}" for number in range(12)]
+    lines = write_features("feats.ark", keys, np.random.default_rng(2))
+    del lines["u3"]
+    (tmp_path / "ali.txt").write_text("".join(lines.values()))
     return tmp_path
 
 
@@ -122,11 +107,9 @@ def test_a_job_that_diverges(folder: Path) -> None:
 @pytest.mark.any_versions
 def test_a_layer_that_begins_with_zeros(folder: Path) -> None:
     """A change relative to zeros is no number: the field is empty, and the row keeps its place."""
-    lines = CONFIG.splitlines()
-    [classes] = [line for line in lines if line.startswith("component name=classes")]
-    zeros = f"{classes} param-stddev=0 bias-stddev=0"
-    config = "\n".join([zeros, *(line for line in lines if line != classes)])
-    (folder / "nnet.config").write_text(config)
+    [classes] = [line for line in CONFIG.splitlines() if line.startswith("component name=classes")]
+    zeros = f"{classes} param-stddev=0 bias-stddev=0\n"
+    (folder / "nnet.config").write_text(zeros + CONFIG.replace(f"{classes}\n", ""))
     done = recipe(*DATA, *OPTIONS, "--num-epochs=2", "--report=page.html", "run")
 
     assert done.returncode == 0, done.stderr
@@ -293,7 +276,7 @@ def test_mistakes(folder: Path, arguments: list[str], message: str) -> None:
 @pytest.mark.any_versions
 def test_targets(folder: Path) -> None:
     """Targets train a network, from features or ready examples; their columns must fit."""
-    config = CONFIG.replace("input=log-softmax\n", "input=classes objective=quadratic\n")
+    config = stacked(4, *LAYERS[:-1], splice=SPLICE, objective="quadratic")
     (folder / "nnet.config").write_text(config)
     rng = np.random.default_rng(3)
     with MatrixWriter("ark:targets.ark") as targets, MatrixWriter("ark:wide.ark") as wide:

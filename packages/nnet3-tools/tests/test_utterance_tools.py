@@ -20,7 +20,7 @@ from click.testing import CliRunner, Result
 from nnet3 import EvenSegmentOptions, load
 from nnet3.batches.runs import Minibatches
 from nnet3.utterance_work import Run
-from nnet3_descriptors import Nnet3Error, parse_config, read_nnet, write_nnet
+from nnet3_descriptors import Nnet3Error, read_nnet, write_nnet
 from nnet3_descriptors.files import Reader, read_entries
 from nnet3_runtime_cuda import RunError
 from nnet3_tables import MatrixWriter, TableError, TableWarning, VectorWriter, read_table
@@ -29,29 +29,24 @@ from nnet3_tools.compute.utterances import num_utterances, total_of
 from nnet3_tools.compute.xvectors import nnet3_xvector_compute, nnet3_xvector_compute_batched
 from nnet3_tools.egs.making import nnet3_get_egs_simple
 from nnet3_tools.progress import BYTES, UTTERANCES, Progress
-from small_networks import WITH_IVECTOR
+from small_networks import WITH_IVECTOR, network, stacked
 
-CONFIG = """
-input-node name=input dim=4
-component name=affine type=AffineComponent input-dim=8 output-dim=3
-component-node name=affine component=affine input=Append(input, Offset(input, 1))
-output-node name=output input=affine
-"""
-
-"""Config lines of a network with an i-vector for each sequence."""
+CONFIG = stacked(
+    4, "affine Affine input-dim=8 output-dim=3", splice="Append(input, Offset(input, 1))"
+)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with a network and features of 12 utterances."""
-    write_nnet(parse_config(CONFIG, rng=np.random.default_rng(0)), tmp_path / "final.raw")
+    write_nnet(network(CONFIG), tmp_path / "final.raw")
     write_features(tmp_path / "feats.ark", features())
     return tmp_path
 
 
 def write_network_with_ivector(folder: Path) -> None:
     """Writes a network with an i-vector as the model of a folder."""
-    write_nnet(parse_config(WITH_IVECTOR, rng=np.random.default_rng(0)), folder / "final.raw")
+    write_nnet(network(WITH_IVECTOR), folder / "final.raw")
 
 
 def features() -> dict[str, np.ndarray]:
@@ -67,13 +62,8 @@ def write_features(path: Path, matrices: Mapping[str, np.ndarray]) -> None:
             writer.write(key, matrix)
 
 
-def matrices(path: Path) -> dict[str, np.ndarray]:
-    """The matrices of an archive."""
-    return dict(read_table(f"ark:{path}"))
-
-
-def vectors(path: Path) -> dict[str, np.ndarray]:
-    """The vectors of an archive."""
+def arrays_of(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an archive."""
     return dict(read_table(f"ark:{path}"))
 
 
@@ -96,7 +86,7 @@ def test_compute(folder: Path, threads: int) -> None:
     assert done.return_value == 0
     assert "12 utterances, 522 frames" in done.stderr
     model = load(folder / "final.raw")
-    actual = matrices(folder / "output.ark")
+    actual = arrays_of(folder / "output.ark")
     assert list(actual) == list(features())
     for key, frames in features().items():
         np.testing.assert_allclose(actual[key], model.compute(frames), rtol=0, atol=1e-5)
@@ -119,7 +109,7 @@ def test_manners_of_options(folder: Path) -> None:
     expected = model.compute(
         features()["u03"], frames_per_chunk=9, apply_exp=True, acoustic_scale=2.0
     )
-    np.testing.assert_allclose(matrices(folder / "output.ark")["u03"], expected, rtol=1e-5)
+    np.testing.assert_allclose(arrays_of(folder / "output.ark")["u03"], expected, rtol=1e-5)
 
 
 def test_values_of_a_config_file(folder: Path) -> None:
@@ -154,7 +144,7 @@ def test_options_about_how_kaldi_computes(folder: Path) -> None:
 
     assert done.return_value == 0
     np.testing.assert_allclose(
-        matrices(folder / "output.ark")["u05"],
+        arrays_of(folder / "output.ark")["u05"],
         load(folder / "final.raw").compute(features()["u05"]),
         rtol=0,
         atol=1e-5,
@@ -171,7 +161,7 @@ def test_model_from_a_command(folder: Path) -> None:
     )
 
     assert done.return_value == 0
-    assert list(matrices(folder / "output.ark")) == list(features())
+    assert list(arrays_of(folder / "output.ark")) == list(features())
 
 
 def test_failures_are_counted(folder: Path) -> None:
@@ -194,7 +184,7 @@ def test_failures_are_counted(folder: Path) -> None:
     assert lines[3] == "LOG (nnet3-compute) Done 10 utterances, failed for 2"
     assert lines[4].endswith(" seconds taken in nnet3 compilation total")
     assert "10 utterances, 2 failed" in lines[5]
-    assert list(matrices(folder / "output.ark")) == [
+    assert list(arrays_of(folder / "output.ark")) == [
         k for k in features() if k not in ("u02", "u05")
     ]
 
@@ -215,58 +205,6 @@ def test_what_is_read_is_not_overwritten(
     assert isinstance(done.exception, TableError)
     assert "it is read at the same time" in str(done.exception)
     assert [Path(name).read_bytes() for name in ("final.raw", "feats.ark")] == before
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--ivectors=ark:a", "--online-ivectors=ark:b"], "cannot be given together"),
-        (["--online-ivectors=ark:b"], "needs --online-ivector-period"),
-        (["--frames-per-chunk=many"], "'many' is not a valid integer"),
-        (["--num-threads=0"], "0 is not in the range"),
-        (["--num-threads=257"], "257 is not in the range 1<=x<=256"),
-        (["--no-such-option=1"], "No such option"),
-    ],
-)
-def test_usage(folder: Path, options: list[str], message: str) -> None:
-    """Senseless options are refused before anything is read."""
-    done = invoke(nnet3_compute, *options, "final.raw", "ark:f", f"ark:{folder / 'o'}")
-
-    assert isinstance(done.exception, click.UsageError)
-    assert message in str(done.exception)
-    assert not (folder / "o").exists()
-
-
-@pytest.mark.parametrize(
-    ("command", "option", "message"),
-    [
-        (nnet3_compute, "--frames-per-chunk=0", "'frames_per_chunk' must be"),
-        (
-            nnet3_xvector_compute,
-            "--min-chunk-size=2147483648",
-            "'min_chunk_size' must be",
-        ),
-        (
-            nnet3_xvector_compute,
-            "--chunk-size=0",
-            "'chunk_size' must be",
-        ),
-        (
-            nnet3_xvector_compute,
-            "--min-chunk-size=0",
-            "'min_chunk_size' must be",
-        ),
-    ],
-)
-def test_lengths_out_of_range(
-    folder: Path, command: click.Command, option: str, message: str
-) -> None:
-    """A length that no utterance can be cut into gives one error, before anything is read."""
-    done = invoke(command, option, "final.raw", "ark:f", f"ark:{folder / 'o'}")
-
-    assert isinstance(done.exception, RunError)
-    assert message in str(done.exception)
-    assert not (folder / "o").exists()
 
 
 def test_unknown_switches(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,7 +239,7 @@ def test_closed_streams(folder: Path, tables: str, closed: str, status: int, mes
 
     assert (done.returncode, message in done.stderr) == (status, True)
     if not status:
-        assert list(matrices(folder / "output.ark")) == list(features())
+        assert list(arrays_of(folder / "output.ark")) == list(features())
 
 
 @pytest.mark.skipif(os.name != "posix", reason="reads what a pipe has")
@@ -634,7 +572,7 @@ def test_compute_batch(folder: Path, options: list[str]) -> None:
     compute(folder, *common)
 
     assert done.return_value == 0, done.exception
-    expected, actual = matrices(folder / "output.ark"), matrices(folder / "batch.ark")
+    expected, actual = arrays_of(folder / "output.ark"), arrays_of(folder / "batch.ark")
     assert list(actual) == list(expected)
     for key, outputs in expected.items():
         np.testing.assert_allclose(actual[key], outputs, rtol=0, atol=1e-5)
@@ -657,7 +595,7 @@ def test_xvector_compute(folder: Path) -> None:
     assert len(short) == sum(len(frames) < 30 for frames in features().values()) > 0
     assert short[0].endswith("number of rows in utterance: u00, using chunk size of 5")
     model = load(folder / "final.raw")
-    actual = vectors(folder / "vectors.ark")
+    actual = arrays_of(folder / "vectors.ark")
     assert list(actual) == list(features())
     for key, frames in features().items():
         expected = model.xvector(frames, chunk_size=30, min_chunk_size=10)
@@ -676,7 +614,7 @@ def test_xvector_compute_batched(folder: Path) -> None:
     assert "LOG (nnet3-xvector-compute-batched) Left/right context is 0, 1" in lines
     assert lines[-1].endswith("Read 12 utterances, wrote 12 xvectors.")
     model, options = load(folder / "final.raw"), EvenSegmentOptions(chunk_size=20, context=1)
-    actual = vectors(folder / "vectors.ark")
+    actual = arrays_of(folder / "vectors.ark")
     assert list(actual) == list(features())
     for key, frames in features().items():
         parts = [
@@ -700,7 +638,7 @@ def test_short_utterances_of_even_chunks(folder: Path, chunk_size: int, status: 
 
     long = [key for key, frames in features().items() if len(frames) >= chunk_size]
     assert done.return_value == status
-    assert list(vectors(folder / "vectors.ark")) == long
+    assert list(arrays_of(folder / "vectors.ark")) == long
     least = f"fewer than the least of {chunk_size}"
     assert f"'u00': the utterance has 5 frames, {least}" in done.stderr
     assert f"Read 12 utterances, wrote {len(long)} xvectors." in done.stderr
