@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ from nnet3_computation import NnetComputation
 from nnet3_descriptors import Nnet, vectorize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cuda import fusion
+from other_processes import printed_by
 from reference_cases import (
     ReferenceCase,
     assert_close,
@@ -157,8 +157,7 @@ def test_sources_compile_with_nvcc(name: str, tmp_path: Path) -> None:
         path = tmp_path / f"{number}.cu"
         path.write_text(source)
         command = [nvcc, "-std=c++17", "-arch=sm_90", "--cubin", "--output-file", os.devnull]
-        done = subprocess.run([*command, str(path)], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        printed_by([*command, path])
 
 
 @needs_compiler

@@ -7,27 +7,19 @@ import importlib.util
 import re
 import runpy
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
 import pytest
+from other_processes import printed_by_python
 from reference_cases import DIGITS_EXAMPLE, ROOT
 from test_borders import imports
 
 
 def test_recognise_digits() -> None:
     """The digits example recognises all 40 utterances, and prints a line for each."""
-    done = subprocess.run(
-        [sys.executable, DIGITS_EXAMPLE / "recognise.py"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    *utterances, score = printed_by_python(DIGITS_EXAMPLE / "recognise.py").splitlines()
 
-    assert done.returncode == 0, done.stderr
-    *utterances, score = done.stdout.splitlines()
     assert len(utterances) == 40
     assert score == "40 of 40 right"
 
@@ -38,16 +30,9 @@ def test_train_digits(jobs: int, tmp_path: Path) -> None:
 
     Which ones depends on rounding, as other matrix libraries have it; here it is all 40.
     """
-    done = subprocess.run(
-        [sys.executable, DIGITS_EXAMPLE / "train.py", f"--jobs={jobs}"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
+    printed = printed_by_python(DIGITS_EXAMPLE / "train.py", f"--jobs={jobs}", cwd=tmp_path)
 
-    assert done.returncode == 0, done.stderr
-    *iterations, score = done.stdout.splitlines()
+    *iterations, score = printed.splitlines()
     objectives = [float(line.split()[2]) for line in iterations]
     assert objectives[-1] > objectives[len(objectives) // 2] > objectives[0]
     right, total = map(int, re.findall(r"\d+", score))

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from other_processes import printed_by_python
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 
@@ -67,9 +68,8 @@ print(json.dumps(statuses))
 
 def statuses(threads: int, forks: int, what: str) -> list[int]:
     """How forked processes ended: 0 for right results, 512 for a refusal by name."""
-    command = [sys.executable, "-c", SCRIPT, str(threads), str(forks), what]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=240)
-    found: list[int] = json.loads(done.stdout)
+    printed = printed_by_python("-c", SCRIPT, str(threads), str(forks), what, timeout=240)
+    found: list[int] = json.loads(printed)
     return found
 
 

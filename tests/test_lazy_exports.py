@@ -3,7 +3,6 @@
 import ast
 import importlib
 import json
-import subprocess
 import sys
 import tomllib
 import types
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from nnet3_descriptors.lazy_exports import on_first_use
+from other_processes import printed_by_python
 from reference_cases import ROOT
 from test_borders import listed
 
@@ -153,8 +153,7 @@ KALDI_DIGITS = ROOT / "tests/reference/digits"
 def modules_of(statement: str) -> set[str]:
     """The modules that a new process has loaded after a statement."""
     text = f"import sys, json\n{statement}\nprint(json.dumps(list(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
-    return set(json.loads(done.stdout.splitlines()[-1]))
+    return set(json.loads(printed_by_python("-c", text).splitlines()[-1]))
 
 
 def modules_of_tool(module: str, function: str, *arguments: str) -> set[str]:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import test_errors
+from catalogues import parts_of
 from nnet3 import CachingCompiler, load
 from nnet3_computation import (
     ComputationRequest,
@@ -235,9 +236,8 @@ def _make_chain_systems() -> None:
 
 def parts(start: str) -> list[Any]:
     """The parts of mistakes.txt whose first line begins so, with their titles."""
-    text = Path(__file__).with_name("mistakes.txt").read_text(encoding="utf-8")
-    found = (part.partition("\n") for part in re.split("^# ", text, flags=re.MULTILINE))
-    return [pytest.param(rest, id=title) for title, _, rest in found if rest.startswith(start)]
+    found = parts_of("mistakes.txt").items()
+    return [pytest.param(text, id=title) for title, text in found if text.startswith(start)]
 
 
 @pytest.mark.parametrize("part", parts(">>> "))
@@ -262,7 +262,7 @@ def taken_away(names: set[str]) -> set[str]:
 @pytest.mark.parametrize("part", parts("$ "))
 def test_messages_of_tools(part: str) -> None:
     """A tool prints the line below its command, ends with Kaldi's status, and leaves no file."""
-    command_line, message, *more = part.strip().removeprefix("$ ").split("\n")
+    command_line, message, *more = part.removeprefix("$ ").split("\n")
     before = files()
 
     status, said = run_line(command_line)

@@ -4,11 +4,9 @@ Each small network of other_networks.txt has a feature that costs more if merges
 chosen badly. Kaldi's cost was counted on programs of its own nnet3, as for the reference cases.
 """
 
-import re
-from pathlib import Path
-
 import attrs
 import pytest
+from catalogues import parts_of
 from nnet3_compiler import compile_computation
 from nnet3_computation import ComputationRequest, peak_bytes
 from nnet3_optimizer import OptimizeOptions, check_computation, optimize
@@ -48,8 +46,7 @@ def request_of(settings: dict[str, str]) -> ComputationRequest:
     )
 
 
-TEXT = Path(__file__).with_name("other_networks.txt").read_text(encoding="utf-8")
-NETWORKS = dict(part.strip().split("\n", 1) for part in re.split("^# ", TEXT, flags=re.M)[1:])
+NETWORKS = parts_of("other_networks.txt")
 """The settings and layers of each network, as text."""
 
 

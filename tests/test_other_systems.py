@@ -5,11 +5,10 @@ A process removes the modules, signals and functions that such a system does not
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from other_processes import printed_by_python
 from reference_cases import ROOT
 
 BEGINNING = """
@@ -105,14 +104,7 @@ SYSTEMS = {"win32": BEGINNING + ON_WINDOWS, "darwin": BEGINNING}
 
 def run(system: str, program: str, *arguments: str) -> str:
     """Runs a program on the simulated system, and returns its output."""
-    done = subprocess.run(
-        [sys.executable, "-c", SYSTEMS[system] + program, system, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    return printed_by_python("-c", SYSTEMS[system] + program, system, *arguments)
 
 
 def test_imports() -> None:

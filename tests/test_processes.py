@@ -6,13 +6,13 @@ without it, the test builds them.
 
 import os
 import runpy
-import subprocess
 from pathlib import Path
 
 import attrs
 import numpy as np
 import pytest
 import uv
+from other_processes import printed_by
 from reference_cases import ROOT, ReferenceCase, assert_close, load_case
 
 STAGES = Path(__file__).parent / "stages"
@@ -54,10 +54,7 @@ def stages(case: ReferenceCase) -> tuple[Stage, ...]:
 
 def run_uv(*arguments: str | Path) -> None:
     """Run uv, and show what it printed if it fails."""
-    done = subprocess.run(
-        [uv.find_uv_bin(), *arguments], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    printed_by([uv.find_uv_bin(), *arguments], cwd=ROOT)
 
 
 def build_wheels(folder: Path) -> Path:
@@ -95,20 +92,9 @@ def package_of(module: str) -> str:
 def run_apart(case: ReferenceCase, folder: Path, environments: dict[str, Path]) -> None:
     """Run each stage in its own process, in the environment of its package."""
     for stage in stages(case):
-        done = subprocess.run(
-            # -I: only the packages of the environment can be imported.
-            [
-                environments[stage.package],
-                "-I",
-                STAGES / f"{stage.script}.py",
-                *stage.arguments,
-                folder,
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, f"{stage.script}: {done.stderr}"
+        # -I: only the packages of the environment can be imported.
+        command = environments[stage.package], "-I", STAGES / f"{stage.script}.py"
+        printed_by([*command, *stage.arguments, folder])
 
 
 def run_together(case: ReferenceCase, folder: Path) -> None:
@@ -126,7 +112,7 @@ def test_environments_hold_one_package_each(environments: dict[str, Path]) -> No
     for module, held in HOLDS.items():
         python = environments[package_of(module)]
 
-        found = subprocess.check_output([python, "-I", "-c", probe, *MODULES], text=True)
+        found = printed_by([python, "-I", "-c", probe, *MODULES])
 
         assert str(held) == found.strip()
 

@@ -24,6 +24,7 @@ import numpy as np
 import pytest
 from nnet3_speech import FbankOptions, FeatureExtractor
 from nnet3_tables import read_table
+from other_processes import printed_by
 from reference_cases import ROOT
 from wav_files import wav
 
@@ -48,8 +49,7 @@ def from_node(code: str, *arguments: str | Path) -> object:
     module = (DIGITS / "web" / "fbank.js").as_uri()
     script = f"import {{ fbank, wavRate, withoutMean }} from '{module}';\n{code}"
     command = [NODE, "--input-type=module", "--eval", script, "--", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
+    return json.loads(printed_by(command))
 
 
 READ = """
@@ -83,7 +83,7 @@ def page(address: str, folder: Path) -> str:
     options = ["--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}"]
     command = [CHROMIUM, *options, "--virtual-time-budget=60000", "--dump-dom", address]
     for _ in range(5):  # virtual time does not wait for the thread that decodes a sound
-        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        shown = printed_by(command)
         if '<span id="word">…</span>' not in shown:
             break
     return shown
