@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import package_tests  # noqa: F401  the helpers of the packages
 import pytest
 from component_forms import CONFIGS, from_config
 from kaldi_tables import read_archive
