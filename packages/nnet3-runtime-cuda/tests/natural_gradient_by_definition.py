@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from nnet3_runtime_cuda.operations.gradients import NaturalGradientOptions
+from nnet3_runtime_cuda.cpu.natural_gradient import OnlineNaturalGradient
+from nnet3_runtime_cuda.operations.gradients import FisherEstimate, NaturalGradientOptions
 
 SMALLEST = 1.0e-10
 """epsilon, the least eigenvalue of F."""
@@ -20,6 +21,19 @@ SMALLEST_PART = 5.0e-4
 
 FIRST_MINIBATCHES = 10
 """The number of minibatches after the first that all change F."""
+
+
+def affine_update(
+    x: np.ndarray, dy: np.ndarray, ranks: tuple[int, int], *, has_bias: bool, first: bool
+) -> np.ndarray:
+    """What parameters of 1 become by the product of preconditioned rows; the bias comes last."""
+    sides = [np.hstack([x, np.ones((len(x), int(has_bias)), x.dtype)]), dy.copy()]
+    scale = 1.0
+    for rank, side in zip(ranks, sides, strict=True):
+        estimate = FisherEstimate(NaturalGradientOptions(rank=rank))
+        scale *= OnlineNaturalGradient(estimate).precondition(side)
+    update: np.ndarray = (0.0 if first else 1.0) + scale * sides[1].T @ sides[0]
+    return update
 
 
 class NaturalGradientByDefinition:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 import numpy as np
@@ -93,11 +93,3 @@ def rows_of(place: Place) -> list[list[float]]:
     """The elements of a matrix by row."""
     values, columns = place.values, place.shape[1]
     return [values[row * columns : (row + 1) * columns] for row in range(place.shape[0])]
-
-
-def terms_of(
-    a: Sequence[float], b: Sequence[float], rows: int, inner: int, columns: int
-) -> Iterator[list[float]]:
-    """The terms of each element of a product."""
-    for row, column in itertools.product(range(rows), range(columns)):
-        yield [a[row * inner + k] * b[k * columns + column] for k in range(inner)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from elementwise_cases import largest_of
@@ -18,9 +19,29 @@ from operation_cases import (
     broadcast,
     case,
     rows_of,
-    terms_of,
 )
 from operation_places import Draw, Place
+
+
+def _terms_of(
+    a: Sequence[float], b: Sequence[float], sizes: tuple[int, int, int], count: int = 1
+) -> list[list[float]]:
+    """The terms of each element of a stack of products; sizes: rows, terms, columns."""
+    rows, inner, columns = sizes
+    return [
+        [
+            a[(k * rows + row) * inner + i] * b[(k * inner + i) * columns + column]
+            for i in range(inner)
+        ]
+        for k, row, column in itertools.product(range(count), range(rows), range(columns))
+    ]
+
+
+def _add(terms: list[list[float]], added: Place | None, shape: Sequence[int]) -> None:
+    """Gives each sum one more term, an element of an array that is broadcast."""
+    if added is not None:
+        for each, term in zip(terms, broadcast(added, shape), strict=True):
+            each.append(term)
 
 
 def _sizes(draw: Draw) -> tuple[int, int, int]:
@@ -48,17 +69,9 @@ def _matmul(draw: Draw) -> Trial:
         layout="any" if layout == "read" else layout,
     )
     plus = draw.place(_plus_shape(draw, rows, columns), kind="finite") if way == "plus" else None
-    count = math.prod(stack)
-    left, right = a.values, broadcast(b, (*stack, inner, columns))
-    terms = []
-    for k in range(count):
-        of_a = left[k * rows * inner : (k + 1) * rows * inner]
-        of_b = right[k * inner * columns : (k + 1) * inner * columns]
-        terms += terms_of(of_a, of_b, rows, inner, columns)
-    added = out if way == "add" else plus
-    if added is not None:
-        for each, term in zip(terms, broadcast(added, out.shape), strict=True):
-            each.append(term)
+    right = broadcast(b, (*stack, inner, columns))
+    terms = _terms_of(a.values, right, (rows, inner, columns), math.prod(stack))
+    _add(terms, out if way == "add" else plus, out.shape)
 
     def record(tape: NumpyTape) -> None:
         if plus is None:
@@ -83,11 +96,7 @@ def _small_products(draw: Draw) -> Trial:
     b = draw.place((*stacks[1], inner, columns), kind="finite", layout="read")
     out = draw.place((*stack, rows, columns), kind="none")
     left, right = broadcast(a, (*stack, rows, inner)), broadcast(b, (*stack, inner, columns))
-    terms: list[list[float]] = []
-    for k in range(math.prod(stack)):
-        of_a = left[k * rows * inner : (k + 1) * rows * inner]
-        of_b = right[k * inner * columns : (k + 1) * inner * columns]
-        terms += terms_of(of_a, of_b, rows, inner, columns)
+    terms = _terms_of(left, right, (rows, inner, columns), math.prod(stack))
     return Trial(
         lambda tape: tape.small_products(a.array, b.array, out.array),
         (Result.summed(out, terms),),
@@ -219,6 +228,16 @@ def ranges_of(draw: Draw, rows: int, count: int) -> list[tuple[int, int]]:
     return [(-1, -1) if draw.chance(0.2) else (begin, end) for begin, end in ends]
 
 
+def _terms_of_ranges(a: Place, ranges: list[tuple[int, int]]) -> list[list[float]]:
+    """The terms of the sum of each range of rows and each column."""
+    rows = rows_of(a)
+    return [
+        [rows[row][column] for row in range(begin, end)]
+        for begin, end in ranges
+        for column in range(a.shape[1])
+    ]
+
+
 @case("record_row_range_sums")
 def _record_row_range_sums(draw: Draw) -> Trial:
     """Sums of ranges, which may be added."""
@@ -227,14 +246,8 @@ def _record_row_range_sums(draw: Draw) -> Trial:
     ranges = ranges_of(draw, a.shape[0], count)
     is_added = draw.chance(0.5)
     out = draw.place((count, columns), a.dtype, kind="finite" if is_added else "none")
-    of_a, before = rows_of(a), out.values
-    terms = [
-        [of_a[row][column] for row in range(begin, end)]
-        for begin, end in ranges
-        for column in range(columns)
-    ]
-    if is_added:
-        terms = [[*each, value] for each, value in zip(terms, before, strict=True)]
+    terms = _terms_of_ranges(a, ranges)
+    _add(terms, out if is_added else None, out.shape)
     given = np.array(ranges, np.int32).reshape(-1, 2)
     return Trial(
         lambda tape: record_row_range_sums(tape, a.array, given, out.array, add=is_added),
@@ -249,12 +262,7 @@ def _record_moments(draw: Draw) -> Trial:
     a = draw.place((draw.few() + 4, columns), draw.tape_dtype, kind="finite")
     ranges = ranges_of(draw, a.shape[0], count)
     sums, squares = (draw.place((count, columns), a.dtype, kind="none") for _ in range(2))
-    of_a = rows_of(a)
-    terms = [
-        [of_a[row][column] for row in range(begin, end)]
-        for begin, end in ranges
-        for column in range(columns)
-    ]
+    terms = _terms_of_ranges(a, ranges)
     of_squares = [[value * value for value in each] for each in terms]
     given = np.array(ranges, np.int32).reshape(-1, 2)
     return Trial(
@@ -276,11 +284,8 @@ def _panels(draw: Draw) -> Trial:
     way = draw.random.choice(("replace", "add", "plus"))
     out = draw.place((rows, columns), kind="finite" if way == "add" else "none")
     plus = draw.place((rows, columns), kind="finite") if way == "plus" else None
-    terms = list(terms_of(a.values, b.values, rows, inner, columns))
-    added = out if way == "add" else plus
-    if added is not None:
-        for each, term in zip(terms, added.values, strict=True):
-            each.append(term)
+    terms = _terms_of(a.values, b.values, (rows, inner, columns))
+    _add(terms, out if way == "add" else plus, out.shape)
     is_copied = draw.chance(0.5)
 
     def record(tape: NumpyTape) -> None:

@@ -103,10 +103,6 @@ class TestSeveralUtterances:
             ],
         )
 
-    def test_nothing(self) -> None:
-        """A batch of no utterances has no outputs."""
-        assert len(Model(network(CONFIG)).compute(np.empty((0, 5, 4), np.float32))) == 0
-
 
 class TestOtherArrays:
     """Arrays that are not NumPy's, and arrays that are refused."""

@@ -7,6 +7,7 @@ import pytest
 from emulated_device import DryRun, HostPlatform, compiler
 from hypothesis import given
 from hypothesis import strategies as st
+from natural_gradient_by_definition import affine_update
 from nnet3_runtime_cuda.cpu.natural_gradient import OnlineNaturalGradient
 from nnet3_runtime_cuda.cuda.machine import DeviceMachine
 from nnet3_runtime_cuda.cuda.natural_gradient import DeviceTape
@@ -55,14 +56,7 @@ def test_affine_equals_explicit_product(has_bias: bool, count: int, first: bool)
     machine = DeviceMachine(HostPlatform(strict=True))
     tape = machine.tape()
     record(tape, x, dy, (linear, bias if has_bias else None), first=first)
-    spliced = np.hstack([x, np.ones((count, 1), np.float32)]) if has_bias else x.copy()
-    derivative = dy.copy()
-    scale = 1.0
-    for rank, side in zip(RANKS, (spliced, derivative), strict=True):
-        scale *= OnlineNaturalGradient(
-            FisherEstimate(NaturalGradientOptions(rank=rank))
-        ).precondition(side)
-    expected = (0.0 if first else 1.0) + scale * derivative.T @ spliced
+    expected = affine_update(x, dy, RANKS, has_bias=has_bias, first=first)
 
     tape.run()
 

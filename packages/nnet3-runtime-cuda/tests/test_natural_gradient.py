@@ -1,7 +1,10 @@
 """Tests of the online natural gradient."""
 
+from typing import Any
+
 import numpy as np
 import pytest
+from natural_gradient_by_definition import affine_update
 from nnet3_runtime_cuda.cpu import natural_gradient as estimates
 from nnet3_runtime_cuda.cpu.natural_gradient import OnlineNaturalGradient
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
@@ -22,9 +25,14 @@ def rows(count: int, dim: int, seed: int = 0) -> np.ndarray:
     return (rng.standard_normal((count, dim)) * scale).astype(np.float32)
 
 
+def online(**options: Any) -> OnlineNaturalGradient:
+    """A natural gradient that has seen nothing."""
+    return OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(**options)))
+
+
 def test_empty_estimate_is_made_once() -> None:
     """Rows of one column stay as they are; their estimate of rank 0 is made once."""
-    natural, made = OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions())), []
+    natural, made = online(), []
     for seed in range(2):
         x = rows(5, 1, seed)
         assert natural.precondition(x) == 1.0
@@ -38,9 +46,7 @@ def test_empty_estimate_is_made_once() -> None:
 @pytest.mark.parametrize("first", [True, False])
 def test_no_rows_change_nothing(first: bool) -> None:
     """A minibatch without rows changes nothing, whether it is the first or a later one."""
-    one, other = (
-        OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(rank=4))) for _ in range(2)
-    )
+    one, other = (online(rank=4) for _ in range(2))
     if not first:
         assert one.precondition(rows(9, 12)) == other.precondition(rows(9, 12))
 
@@ -55,10 +61,7 @@ def test_no_rows_change_nothing(first: bool) -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
 def test_rows_that_are_not_finite_are_forgotten(spoilt: int, value: float) -> None:
     """If squares of rows overflow, the estimate does not change."""
-    one, other = (
-        OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(update_period=4)))
-        for _ in range(2)
-    )
+    one, other = (online(update_period=4) for _ in range(2))
     for number in range(16):
         if number == spoilt:
             bad = rows(50, 12)
@@ -73,7 +76,7 @@ def test_rows_that_are_not_finite_are_forgotten(spoilt: int, value: float) -> No
 def test_rows_whose_squares_vanish() -> None:
     """For rows so small that nearly all squares underflow, the scale is finite."""
     for size in (1e-21, 1e-22, 3e-23, 1e-23, 1e-30):
-        natural = OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(rank=4)))
+        natural = online(rank=4)
         assert np.isfinite(natural.precondition(rows(1, 6) * np.float32(size)))
 
 
@@ -109,11 +112,7 @@ def test_affine_equals_explicit_product(
     )
     sides = AffinePreconditioner(*map(FisherEstimate, options))
     natural_gradient.record_natural_gradient(tape, sides, gradient)
-    spliced = np.hstack([x, np.ones((count, 1), np.float32)]) if has_bias else x.copy()
-    derivative = dy.copy()
-    scale = OnlineNaturalGradient(FisherEstimate(options[0])).precondition(spliced)
-    scale *= OnlineNaturalGradient(FisherEstimate(options[1])).precondition(derivative)
-    expected = (0.0 if first else 1.0) + scale * derivative.T @ spliced
+    expected = affine_update(x, dy, (4, 3), has_bias=has_bias, first=first)
 
     tape.run()
 
@@ -152,7 +151,7 @@ def test_products_of_column_blocks(part: slice) -> None:
 def test_norm_of_rows_in_few_directions() -> None:
     """If preconditioning removes nearly everything, the scale is still exact."""
     x = np.outer(np.arange(1.0, 51.0), np.ones(2000)).astype(np.float32)
-    natural = OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(rank=1, alpha=0.01)))
+    natural = online(rank=1, alpha=0.01)
     for _ in range(20):
         natural.precondition(x.copy())
     preconditioned = x.copy()
@@ -170,10 +169,10 @@ def test_estimates_go_on_from_their_state() -> None:
     With rows of one direction and very different sizes, the estimate must sometimes be made
     orthonormal again, at its next use.
     """
-    natural = OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(rank=4)))
+    natural = online(rank=4)
     renewals = 0
     for seed in range(14):
-        other = OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(rank=4)))
+        other = online(rank=4)
         other.state = natural.state
         factors = np.random.default_rng(seed).standard_normal(50)
         direction = np.random.default_rng(seed // 4).standard_normal(12)
