@@ -117,6 +117,12 @@ def for_speakers() -> dict[str, object]:
     }
 
 
+def for_the_try() -> dict[str, object]:
+    """The folder of the model that commands of the page fill."""
+    Path("model").mkdir()
+    return {}
+
+
 def for_cuda() -> dict[str, object]:
     """A device that is emulated on the processor, and a computation with a gradient."""
     if compiler() is None:
@@ -155,6 +161,7 @@ GIVEN: dict[str, Callable[[], dict[str, object]]] = {
     "fine-tuning.md": for_fine_tuning,
     "limits.md": for_limits,
     "streams.md": for_streams,
+    "how-to/fine-tune.md": for_the_try,
     "how-to/pronunciation.md": for_vosk,
     "how-to/speaker-verification.md": for_speakers,
     "how-to/vosk.md": for_vosk,
