@@ -156,7 +156,12 @@ def test_mistakes(folder: Path) -> None:
         for key, features in read_table("ark:feats.ark"):
             writer.write(key, np.hstack([features, features]))
     options = ("--num-epochs=1", "--held-out-every=4")
+    system = {path: path.read_bytes() for path in Path("model").iterdir()}
 
+    over = fine_tune(*DATA, *options, "model", "model")
+    assert over.returncode == 255
+    assert "model: expected a new folder, or one with a run, found 'final.mdl'" in over.stderr
+    assert {path: path.read_bytes() for path in Path("model").iterdir()} == system
     for mistake, message in {
         "--freeze=nothing": "freeze: expected components with parameters with names like 'nothing'",
         "--text=fewer": "expected at least 4 utterances",
@@ -219,12 +224,17 @@ def test_recordings(folder: Path) -> None:
         Path(f"{key}.wav").write_bytes(wav(samples.tobytes()))
     (folder / "wav.scp").write_text("".join(f"{key} {key}.wav\n" for key in keys))
 
+    Path("slow.wav").write_bytes(wav(samples.tobytes(), rate=8000))
+    with Path("wav.scp").open("a", encoding="utf-8") as scp:
+        scp.write("slow slow.wav\n")
+
     done = fine_tune(
         "--features=scp:wav.scp", *DATA[1:], "--num-epochs=1", "--held-out-every=4", "model", "run"
     )
 
     assert done.returncode == 0, done.stderr
     assert TrainingRun.read("run").archives.utterances == 12
+    assert "utterance 'slow': the recording has 8000 samples in a second" in done.stderr
 
 
 def test_examples(folder: Path) -> None:

@@ -287,6 +287,17 @@ def test_levels_of_numbers_of_things() -> None:
     assert ends == [530, 616]
 
 
+@pytest.mark.parametrize(
+    "ends", [(0.0, 5e-324), (-1.7e308, 1.7e308), (1e305, 1e305), (1.0, 1.0 + 1e-15)]
+)
+def test_curves_of_any_numbers(ends: tuple[float, float]) -> None:
+    """Values that hardly differ, and the largest that there are, have a picture and no warning."""
+    svg = curves_svg({"loss": (np.arange(2.0), np.array(ends))}, Axes(title="Loss", x_title="step"))
+
+    assert 1 < svg.count('class="tick"') < 10
+    assert "nan" not in svg
+
+
 def test_dot() -> None:
     """Nodes are vertices; a descriptor that is not just a node labels its edge."""
     nnet = parse_config(f"{CONFIG}output-node name=output2 input=IfDefined(Offset(final, 2))")

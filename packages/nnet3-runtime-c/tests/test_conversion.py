@@ -170,10 +170,14 @@ def test_a_program(tmp_path: Path) -> None:
     os.close(reader)
     assert piped.stdout == whole.stdout
     (tmp_path / "short").write_bytes((tmp_path / "stream.weights").read_bytes()[:-1])
-    for arguments in [], ["no file"], ["short"]:
-        missing = run(*arguments, data=b"")
-        assert missing.returncode == 2
-        assert missing.stderr == b"usage: ./stream stream.weights < inputs > outputs\n"
+    for arguments, message in {
+        (): "usage: ./stream stream.weights < inputs > outputs",
+        ("a", "b"): "usage: ./stream stream.weights < inputs > outputs",
+        ("none",): "./stream: none cannot be read, or is too short",
+        ("short",): "./stream: short cannot be read, or is too short",
+    }.items():
+        wrong = run(*arguments, data=b"")
+        assert (wrong.returncode, wrong.stderr.decode()) == (2, f"{message}\n")
 
 
 def test_the_text() -> None:

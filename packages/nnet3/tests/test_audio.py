@@ -2,6 +2,7 @@
 
 import warnings
 import wave
+from collections.abc import Sequence
 from pathlib import Path
 
 import nnet3
@@ -77,6 +78,14 @@ def test_recordings(model: nnet3.Model, tmp_path: Path) -> None:
     assert len(factor_1) == len(frames)
 
 
+def push_all(model: nnet3.Model, pieces: Sequence[np.ndarray]) -> None:
+    """Gives samples to a stream, piece by piece."""
+    stream = model.audio_stream(RATE)
+    for piece in pieces:
+        stream.push(piece)
+    stream.finish()
+
+
 def test_units_of_samples(model: nnet3.Model) -> None:
     """Samples between -1 and 1, as other libraries read them, have outputs and a warning."""
     message = "between -1 and 1; expected the units of 16-bit"
@@ -85,10 +94,35 @@ def test_units_of_samples(model: nnet3.Model) -> None:
             run((SAMPLES / 32768, RATE))
 
         assert Path(found[0].filename) == Path(__file__)
+    for count in 4000, len(SAMPLES):
+        with pytest.warns(UserWarning, match=message) as found:
+            push_all(model, [np.zeros(RATE), *np.array_split(SAMPLES[:count] / 32768, 4)])
+        assert len(found) == 1
+        assert Path(found[0].filename) == Path(__file__)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for quiet in (np.zeros(RATE), np.sign(SAMPLES), SAMPLES[:RATE] / 3):
             model.compute((quiet, RATE))
+            push_all(model, [quiet])
+
+
+def test_xvectors_need_their_layer(tmp_path: Path) -> None:
+    """Scores of a network whose extract.config is missing are no x-vectors; a node may be one."""
+    folder = make_folder(tmp_path / "run", network=POOLING)
+    width = len(nnet3.load(folder).xvector(write_wav(tmp_path / "a.wav")))
+    (folder / "mean.vec").write_text(" [ 0 0 0 ]\n")
+
+    model = nnet3.load(folder)
+    with pytest.raises(RunError) as raised:
+        model.xvector(tmp_path / "a.wav")
+
+    assert str(raised.value) == (
+        f"{folder}/mean.vec is of x-vectors with 3 columns, but the output has {width}: expected "
+        "an extract.config beside the network, or output=..."
+    )
+    assert model.xvector(tmp_path / "a.wav", output="statistics").shape != (3,)
+    (folder / "extract.config").write_text("output-node name=output input=pooling\n")
+    assert len(nnet3.load(folder).xvector(tmp_path / "a.wav")) == width
 
 
 def test_many_recordings(model: nnet3.Model, tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from nnet3 import Model, load
 from nnet3_descriptors import parse_config, write_nnet
 
 NETWORK = """
@@ -82,3 +84,21 @@ def test_a_file_that_is_cut_off(tmp_path: Path, offset: int) -> None:
 
     assert (found.returncode, found.stderr) == (0, "")
     assert "archive: the file was written to after it was read" in found.stdout
+
+
+def test_a_file_that_is_replaced(tmp_path: Path) -> None:
+    """A loaded model has views of its file for large matrices, though another has its name."""
+    nnet, features = parse_config(NETWORK), np.ones((40, 96), np.float32)
+    path = tmp_path / "final.raw"
+    write_nnet(nnet, path)
+    model, expected = load(path), Model(nnet)
+    path.unlink()
+
+    arrays = [a for c in model.nnet.components for a in c.arrays().values() if a.ndim == 2]
+    assert {array.flags.owndata for array in arrays if min(array.shape) >= 64} == {False}
+    np.testing.assert_array_equal(model.compute(features), expected.compute(features))
+    assert model.nnet.components == expected.nnet.components
+    np.testing.assert_array_equal(
+        model.compute(features, output="relu"), expected.compute(features, output="relu")
+    )
+    assert model.stream().push(features).any()

@@ -504,41 +504,6 @@ def test_forms_of_features(form: Callable[[np.ndarray], object]) -> None:
     np.testing.assert_array_equal(model.compute(form(features)), model.compute(features))
 
 
-def test_a_file_that_somebody_writes_to(tmp_path: Path) -> None:
-    """A program that is bound after its model's file was written to has no mixed parameters."""
-    wide = TDNN.replace("output-dim=5", "output-dim=5000").replace("dim=10", "dim=10000")
-    nnet = network(wide.replace("dim=5\n", "dim=5000\n"))
-    path = tmp_path / "final.raw"
-    write_nnet(nnet, path)
-    model, expected = load(path), Model(nnet)
-    first = model.compute(frames(20))
-    path.write_bytes(path.read_bytes())
-
-    np.testing.assert_array_equal(model.compute(frames(20)), first)
-    with pytest.raises(ModelFileError, match=r"final\.raw: the file was written to after"):
-        model.compute(frames(23))
-    np.testing.assert_array_equal(load(path).compute(frames(23)), expected.compute(frames(23)))
-
-
-def test_parameters_stay_in_the_file(tmp_path: Path) -> None:
-    """A loaded model has views of its file for large parameters, though another has replaced it."""
-    wide = TDNN.replace("output-dim=5", "output-dim=5000").replace("dim=10", "dim=10000")
-    nnet = network(wide.replace("dim=5\n", "dim=5000\n"))
-    path = tmp_path / "final.raw"
-    write_nnet(nnet, path)
-    model, expected = load(path), Model(nnet)
-    write_nnet(network(TDNN), path)
-
-    arrays = [a for c in model.nnet.components for a in c.parameter_arrays().values()]
-    assert [a.flags.owndata for a in arrays if a.ndim == 2] == [False, False]
-    np.testing.assert_array_equal(model.compute(frames(20)), expected.compute(frames(20)))
-    assert model.nnet.components == expected.nnet.components
-    np.testing.assert_array_equal(
-        model.compute(frames(20), output="relu"), expected.compute(frames(20), output="relu")
-    )
-    assert model.stream().push(frames(40)).any()
-
-
 def test_outputs_that_nobody_asks_for_are_not_prepared() -> None:
     """The network that computes has no other output, and no component that only that needs."""
     other = "output-node name=other input=side\n"

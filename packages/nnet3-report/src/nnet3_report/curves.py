@@ -12,6 +12,8 @@ import numpy.typing as npt
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 640, 240, 70, 36, 16, 110
 NAMELESS = 24
 """The room on the right if no curve has a name."""
+_LARGEST = 1e300
+"""Values beyond it are drawn as it is."""
 LINE = 16
 """The least distance between names of curves."""
 
@@ -151,15 +153,16 @@ def _grid(
 
 def _finite(xs: Array, ys: Array) -> tuple[Array, Array]:
     is_finite = np.isfinite(xs) & np.isfinite(ys)
-    return xs[is_finite], ys[is_finite]
+    return xs[is_finite], ys[is_finite].clip(-_LARGEST, _LARGEST)
 
 
 def _range(values: Array) -> tuple[float, float]:
-    """The smallest and the largest of them, with room between if they are the same."""
+    """The smallest and the largest of them, with room between if they are nearly the same."""
     if not len(values):
         return 0.0, 1.0
     low, high = float(values.min()), float(values.max())
-    return (low, high) if high > low else (low - 0.5, high + 0.5)
+    room = max(0.5, abs(low) / 2)
+    return (low, high) if high - low > 1e-9 * room else (low - room, high + room)
 
 
 def _levels(low: float, high: float, least: float) -> Array:

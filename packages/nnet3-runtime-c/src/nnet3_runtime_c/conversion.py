@@ -370,14 +370,15 @@ def _main(
     ]
     reads = _cases("GET", [each.inputs for each in segments])
     writes = _cases("PUT", [each.outputs for each in segments])
-    taken = "" if weights_in_source else f"""
-    const float *weights = argc == 2 ? weights_of(argv[1]) : 0;
-
-    if (!weights) {{
-        fprintf(stderr, "usage: %s {name}.weights < inputs > outputs\\n", argv[0]);
+    taken, file, unread = "", "", ""
+    if not weights_in_source:
+        taken = "\n    const float *weights = argc == 2 ? weights_of(argv[1]) : 0;"
+        file = f" {name}.weights"
+        unread = """
+    if (!weights) {
+        fprintf(stderr, "%s: %s cannot be read, or is too short\\n", argv[0], argv[1]);
         return 2;
-    }}"""  # fmt: skip
-    unused = "    (void)argc;\n    (void)argv;\n" if weights_in_source else ""
+    }"""
     argument = "" if weights_in_source else ", weights"
     reader = "" if weights_in_source else _READER.replace("SIZE", f"{name.upper()}_WEIGHTS")
     return f"""#ifdef NNET3_MAIN
@@ -395,7 +396,12 @@ int main(int argc, char **argv)
 {chr(10).join(buffers)}
     size_t count = 0;
     int32_t segment;{taken}
-{unused}    {name}_init(&self{argument});
+
+    if (argc {"!= 2" if file else "> 1"}) {{
+        fprintf(stderr, "usage: %s{file} < inputs > outputs\\n", argv[0]);
+        return 2;
+    }}{unread}
+    {name}_init(&self{argument});
     for (;;) {{
         segment = self.segment;
         switch (segment) {{

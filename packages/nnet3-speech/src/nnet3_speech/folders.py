@@ -221,6 +221,7 @@ class ModelFolder:
             return self.named(text, f"conf/online.conf: --{field}")
         if name not in self.files:
             first, *others = _PLACES[name][1]
+            others += ["conf/fbank.conf"] * (name == "mfcc.conf")
             beside = f" (nor {' or '.join(others)})" if others else ""
             raise SpeechError(f"{self.path} has no {first}{beside}")
         return self.files[name]

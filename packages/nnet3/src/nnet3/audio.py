@@ -86,6 +86,10 @@ def features_of(pipeline: FeaturePipeline, recording: Any) -> Features:
     return pipeline.compute(found.samples[0], found.rate)
 
 
+_TELLING = 8000
+"""So many samples that are not silent tell of which units they are."""
+
+
 def _check_units(samples: Any) -> None:
     """Warns of samples of a full scale of 1, in which many libraries read WAV files."""
     if not isinstance(samples, np.ndarray) or samples.dtype.kind != "f" or not samples.size:
@@ -100,9 +104,10 @@ def _check_units(samples: Any) -> None:
 class AudioStream:
     """Outputs of a network for samples that come bit by bit; `Model.audio_stream` makes one.
 
-    However the samples are cut, the outputs are the same (but for greedy i-vectors). A chunk reads
-    the newest online i-vector that the frames up to its end allow, as Kaldi's looped decoders do;
-    these estimate it anew for each chunk, and here there is one for each period.
+    However the samples are cut, the outputs are the same (but for greedy i-vectors). Samples of
+    which none is beyond -1 and 1 have outputs, and a warning. A chunk reads the newest online
+    i-vector that the frames up to its end allow, as Kaldi's looped decoders do; these estimate it
+    anew for each chunk, and here there is one for each period.
 
     Attributes:
         stream: The stream of frames that computes the outputs.
@@ -121,6 +126,7 @@ class AudioStream:
         self._begin = 0  # the time of the first of these frames
         self._ivectors = np.empty((0, source.pipeline.ivector_dim), np.float32)
         self._first_row = 0  # the number of the first of these i-vectors
+        self._unchecked: list[npt.NDArray[Any]] | None = []  # samples whose units are not known
 
     def __repr__(self) -> str:
         return f"<AudioStream: {self._source!r}, {self.stream!r}>"
@@ -143,7 +149,12 @@ class AudioStream:
             SpeechError: they are no vector of finite numbers, or the recording has ended.
             RunError: see `Stream.push`.
         """
-        return self._outputs(self._source.push(samples), self._source.pipeline.ivector_delay)
+        features = self._source.push(samples)
+        if self._unchecked is not None and np.any(samples):
+            self._unchecked.append(np.array(samples))
+            if sum(map(len, self._unchecked)) >= _TELLING:
+                self._check_units()
+        return self._outputs(features, self._source.pipeline.ivector_delay)
 
     def finish(self) -> FloatArray:
         """Ends the recording.
@@ -155,10 +166,17 @@ class AudioStream:
             SpeechError: the recording has ended before.
             RunError: see `Stream.push`.
         """
+        self._check_units()
         outputs = [self._outputs(self._source.finish(), delay=0)]
         if len(self._frames):
             outputs.append(self._push(len(self._frames), delay=0))
         return np.concatenate([*outputs, self.stream.finish()])
+
+    def _check_units(self) -> None:
+        """Warns of samples of a full scale of 1, once."""
+        if self._unchecked:
+            _check_units(np.concatenate(self._unchecked))
+        self._unchecked = None
 
     def _outputs(self, features: Features, delay: int) -> FloatArray:
         """The outputs of the chunks that new frames complete.

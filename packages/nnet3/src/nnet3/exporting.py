@@ -265,9 +265,12 @@ class _Form:
                 f"node '{model.pooling}' pools over a whole utterance: export it with xvector "
                 "(nnet3-to-onnx --xvector)"
             )
+        if xvector:
+            model.check_xvector()
         if frames is None and (stream or form.subsampling > 1 or form.left or form.right):
             raise RunError(
-                "a stream, a subsampling factor and further context need a number of frames"
+                "a stream, a subsampling factor and further context need a number of frames "
+                "(--frames)"
             )
         if frames is None or xvector:
             return form

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors import AcousticModel, Nnet, Nnet3Error, read_model
 from nnet3_descriptors.editing import for_inference
-from nnet3_descriptors.files import PathOrFile
+from nnet3_descriptors.files import PathOrFile, read_vector
 from nnet3_descriptors.forking import GATE
 from nnet3_descriptors.values import frozen
 from nnet3_runtime_cuda import RunError
@@ -907,7 +907,41 @@ class Model:
         Raises:
             RunError: see `xvector`; its other errors come from tasks.
         """
+        self.check_xvector()
         return segment_work(self._chunk_network, features, options)
+
+    def check_xvector(self) -> None:
+        """Checks that the output at t = 0 may be an x-vector.
+
+        Raises:
+            RunError: the network does not pool, and needs frames before the utterance; or the
+                folder lacks the extract.config that makes the x-vector the output.
+        """
+        if self._why_no_xvector:
+            raise RunError(self._why_no_xvector)
+
+    @cached_property
+    def _why_no_xvector(self) -> str:
+        """Why the output at t = 0 cannot be an x-vector; "" if it can."""
+        if self.left_context > 0 and not any(
+            component.type == "StatisticsPoolingComponent" for component in self.nnet.components
+        ):
+            return (
+                "the network does not pool over time, as networks for x-vectors do: its output at "
+                f"t = 0 needs {self.left_context} frames before the utterance"
+            )
+        found = {} if self.folder is None or self.output != OUTPUT else self.folder.files
+        if "mean.vec" not in found or "extract.config" in found:
+            return ""
+        size = len(read_vector(found["mean.vec"]))
+        return (
+            ""
+            if size == self.output_dim
+            else (
+                f"{found['mean.vec']} is of x-vectors with {size} columns, but the output has "
+                f"{self.output_dim}: expected an extract.config beside the network, or output=..."
+            )
+        )
 
     def _do(self, work: Work) -> FloatArray:
         """Does the work on the threads of the model."""

@@ -111,7 +111,9 @@ def apply_svd(
     if not np.isfinite(shrinkage_threshold):
         raise NetworkError(f"'shrinkage-threshold' must be finite (got {shrinkage_threshold})")
     pairs: dict[str, tuple[Component, Component]] = {}
-    for name, component in structure.named_components(nnet, pattern):
+    named = [*structure.named_components(nnet, pattern)]
+    structure.warn_of_none(len(named), pattern, "component")
+    for name, component in named:
         if not isinstance(component, AffineFamily):
             _LOGGER.warning("Not decomposing component %s as it is not an AffineComponent.", name)
             continue

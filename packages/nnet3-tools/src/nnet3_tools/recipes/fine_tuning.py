@@ -266,7 +266,7 @@ def _of_recordings(
     supervision: Callable[[str, int], nnet3_training.ChainSupervision],
 ) -> Iterable[Callable[[], chain.ChainUtterance]]:
     """For each recording a function that makes its utterance."""
-    from nnet3_speech import FeaturePipeline, read_wav
+    from nnet3_speech import FeaturePipeline, SpeechError, read_wav
 
     assert data.features is not None
     if data.online_ivectors:
@@ -281,13 +281,14 @@ def _of_recordings(
     def made(
         key: str, opened: Callable[[], AbstractContextManager[IO[bytes]]]
     ) -> chain.ChainUtterance:
-        with opened() as file:
-            recording = read_wav(cast(BinaryIO, file))
-        if len(recording.samples) != 1:
-            raise nnet3_training.ExampleError(
-                f"utterance '{key}': expected one channel, found {len(recording.samples)}"
-            )
-        found = pipeline.compute(recording.samples[0], recording.rate)
+        try:
+            with opened() as file:
+                recording = read_wav(cast(BinaryIO, file))
+            if len(recording.samples) != 1:
+                raise SpeechError(f"expected one channel, found {len(recording.samples)}")
+            found = pipeline.compute(recording.samples[0], recording.rate)
+        except SpeechError as error:
+            raise nnet3_training.ExampleError(f"utterance '{key}': {error}") from error
         if origin.reads_ivectors and found.online_ivectors is None:
             raise click.ClickException(
                 f"{origin.path}: the model reads i-vectors, which its folder does not give; give "

@@ -39,6 +39,10 @@ Event = records.ArchivesRecord | records.JobRecord | records.IterationRecord | r
 
 _DEN_FST = "den.fst"
 
+_WRITTEN = ("final.mdl", "final.raw", "final.json", _DEN_FST, "archives", "jobs", "diagnostics",
+            "iterations", "models")  # fmt: skip
+"""What a run, or a tool that makes one, writes in its folder."""
+
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class TrainingRun:
@@ -256,6 +260,8 @@ def _begin(
         )
     options = options or RecipeOptions()
     _check_new(nnet, options, given)
+    if known is None:
+        _check_free(folder)
     archives = folder / "archives"
     is_same = (
         known == options
@@ -274,6 +280,19 @@ def _begin(
     if given is not None:
         write_fst(given, denominator)
     records.write_record(records.RunRecord(options=options), record)
+
+
+def _check_free(folder: Path) -> None:
+    """Raises an error if a new run would write over what others have in a folder."""
+    found = {path.name for path in (folder / "models").glob("*")}
+    is_left = {name for name in found if not name.startswith(".")} == {"0.raw"}
+    left = (_DEN_FST, "models") if is_left else ()  # by a run that was interrupted as it began
+    for name in _WRITTEN:
+        if (folder / name).exists() and name not in left:
+            raise RecipeError(
+                f"{folder}: expected a new folder, or one with a run, found '{name}' and no "
+                "recipe.json; a run would write over it: give another folder"
+            )
 
 
 def _has_begun(folder: Path) -> bool:

@@ -95,7 +95,7 @@ class Lexicon:
         what = "a word" if len(missing) == 1 else f"{len(missing)} words"
         raise ExampleError(
             f"the lexicon lacks {what} of the transcripts: {', '.join(listed)}{more}: add them, or "
-            "name a word of the lexicon that stands for such words (oov)"
+            "name a word of the lexicon that stands for such words (oov, --oov)"
         )
 
     def phone_graph(self, words: Sequence[str]) -> Fst:
