@@ -57,15 +57,16 @@ from peers.on_cuda import RUNNERS
 SIZES = (64, 8, 1, 128)
 """What is wanted most comes first."""
 
-PRECISIONS = ("fp32", "tf32", "bf16")
+PRECISIONS = ("fp32", "tf32", "bf16", "fp32x3")
 MODES = ("infer", "train")
 
 PEAK_TFLOPS = {
-    "H200": {"fp32": 67.0, "tf32": 495.0, "bf16": 989.0},
-    "H100": {"fp32": 67.0, "tf32": 495.0, "bf16": 989.0},
-    "A100": {"fp32": 19.5, "tf32": 156.0, "bf16": 312.0},
+    "H200": {"fp32": 67.0, "tf32": 495.0, "bf16": 989.0, "fp32x3": 165.0},
+    "H100": {"fp32": 67.0, "tf32": 495.0, "bf16": 989.0, "fp32x3": 165.0},
+    "A100": {"fp32": 19.5, "tf32": 156.0, "bf16": 312.0, "fp32x3": 52.0},
 }
-"""Dense peaks of NVIDIA's data sheets (SXM), by a word in the name of the device."""
+"""Dense peaks of NVIDIA's data sheets (SXM), by a word in the name of the device; of fp32x3, which
+makes three products, a third of TF32's."""
 
 WORKLOADS = Path(__file__).with_name("cuda_workloads.py")
 
@@ -182,6 +183,8 @@ def cases(arguments: argparse.Namespace) -> Iterator[Case]:
         arguments.mode or MODES,
         arguments.network or BENCHMARKS,
     ):
+        if precision == "fp32x3" and runner != "nnet3":
+            continue  # PyTorch has no such products
         yield Case(
             runner=runner,
             network=network,

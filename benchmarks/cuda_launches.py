@@ -15,7 +15,8 @@ The floor is, for each step, the longer of its products at 67 TFLOP/s and its by
 peaks of an H200 in fp32. The model takes the rates of 2026-11-27 (docs/cuda-measurements.md): 51
 TFLOP/s, 4.27 TB/s, and at least 3 microseconds for a product and 2 for a kernel. A product has 51
 TFLOP/s only if its tiles fill all multiprocessors; see `product_seconds`. The problems of
-eigenvalues take 6.8 ms, as they did on that day.
+eigenvalues take 6.8 ms, as they did on that day. With `precision="fp32x3"` the products that are
+split take the time of their plan (`split_products.py` of the runtime, an assumption).
 
 "Guarded" steps are those that most minibatches skip (self-repair, exact norms): they take the least
 time. "Few blocks" are the bytes of kernels with fewer blocks than an H200 has multiprocessors.
@@ -38,6 +39,7 @@ from networks import BENCHMARKS
 from nnet3 import CachingCompiler
 from nnet3_descriptors import parse_config, set_test_mode
 from nnet3_runtime_cuda import DeviceNnet
+from nnet3_runtime_cuda.cuda import split_products
 from nnet3_runtime_cuda.cuda.element_kernels import key_of
 from nnet3_runtime_cuda.cuda.fusion import (
     Group,
@@ -59,7 +61,8 @@ PEAK_FLOPS, PEAK_BYTES = 67e12, 4.8e12
 FLOPS, BYTES = 51e12, 4.27e12
 """The rates measured on one: of a large product, and of a copy."""
 
-MULTIPROCESSORS = 132
+MULTIPROCESSORS, WORKSPACE = 132, 32 << 20
+"""Of an H200, and bytes of working memory for its products."""
 
 LEAST_KERNEL, LEAST_PRODUCT = 2e-6, 3e-6
 """Seconds that a kernel or a product of a graph takes at least."""
@@ -140,6 +143,18 @@ class Step:
         if self.kind in SLOWEST_KERNELS:
             return SLOWEST_KERNELS[self.kind]
         return LEAST_KERNEL if self.is_seldom else max(self.moved / BYTES, LEAST_KERNEL)
+
+    @property
+    def split_seconds(self) -> float:
+        """Seconds by the model, of a product by split factors where these are chosen."""
+        if self.shape is None:
+            return self.seconds
+        *stack, rows, columns, terms = self.shape
+        sizes = rows, columns, terms, math.prod(stack)
+        if not split_products.is_faster(*sizes):
+            return self.seconds
+        plan = split_products.plan_of(*sizes, MULTIPROCESSORS, WORKSPACE)
+        return max(plan.seconds, self.moved / BYTES, LEAST_PRODUCT)
 
 
 @functools.cache
@@ -232,6 +247,7 @@ class Sum:
         starved: Bytes that kernels with few blocks move.
         floor: Seconds at the peaks.
         seconds: Seconds by the model.
+        split_seconds: The same with split factors.
     """
 
     kernels: float
@@ -242,6 +258,7 @@ class Sum:
     starved: float
     floor: float
     seconds: float
+    split_seconds: float
 
     @classmethod
     def of(cls, steps: Iterable[Step]) -> Sum:
@@ -258,6 +275,7 @@ class Sum:
                 moved if step.blocks < MULTIPROCESSORS else 0,
                 step.floor,
                 step.seconds,
+                step.split_seconds,
             )
             sums = [total + step.share * value for total, value in zip(sums, own, strict=True)]
         return cls(*sums)
@@ -290,7 +308,7 @@ Row = Sequence[str]
 
 MODEL_HEAD = (
     *("network", "n", "kernels + products", "GFLOP", "MB of kernels", "MB of products"),
-    *("floor, ms", "model, ms", "measured, ms", "model / measured"),
+    *("floor, ms", "model, ms", "measured, ms", "model / measured", "model, fp32x3, ms"),
 )
 
 
@@ -311,6 +329,7 @@ def model_rows(name: str, sequences: int) -> Iterator[Row]:
             f"{modelled:.2f}",
             "" if measured is None else f"{measured:.2f}",
             "" if measured is None else f"{modelled / measured:.2f}",
+            f"{1e3 * total.split_seconds:.2f}",
         )
 
 
@@ -325,6 +344,7 @@ PRODUCTS_HEAD = (
         "model, ms",
     ),
     "TFLOP/s",
+    "model, fp32x3, ms",
 )
 
 
@@ -346,6 +366,7 @@ def product_rows(name: str, sequences: int) -> Iterator[Row]:
                 f"{1e3 * total.floor:.3f}",
                 f"{1e3 * total.seconds:.3f}",
                 f"{total.flops / total.seconds / 1e12:.1f}",
+                f"{1e3 * total.split_seconds:.3f}",
             )
 
 
@@ -435,8 +456,8 @@ def main() -> None:
     for name, sequences in itertools.product(networks, arguments.n or (1, 8, 64)):
         for row in rows(name, sequences):
             print("| " + " | ".join(row) + " |", flush=True)
-            if rows is model_rows and row[-1]:
-                ratios[sequences].append(float(row[-1]))
+            if rows is model_rows and row[-2]:
+                ratios[sequences].append(float(row[-2]))
     for sequences, each in sorted(ratios.items()):
         print(
             f"model / measured, n = {sequences}: {min(each):.2f} to {max(each):.2f}, "

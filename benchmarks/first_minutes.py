@@ -82,16 +82,19 @@ def steps(folder: Path, *, dry_run: bool) -> Iterator[Step]:
     on_host = (("NNET3_GPU_TESTS", "host"),) if dry_run else ()
     yield Step("tests", tests("-rfE", *some), 90, on_host)
     yield times("times", 60, *many)
+    split = "--network=xvector" if dry_run else "--network=tdnnf", "--precision=fp32x3"
+    yield times("times-split-products", 30, "--n=2" if dry_run else "--n=64", *split)
     yield times("times-one-stream", 40, *many, "--mode=train", "--one-stream")
     yield times("times-plain-gradient", 40, *many, "--mode=train", "--no-natural-gradient")
     yield profile("fp32")
     yield profile("tf32")
+    yield profile("fp32x3")
     yield times("times-tensor-cores", 60, *many, "--precision=tf32", "--precision=bf16")
     peers = "--runner=graph", "--runner=eager"
     yield times("times-pytorch", 70, *many, *peers)
     sanitizer = shutil.which("compute-sanitizer", path=f"{os.environ['PATH']}:/usr/local/cuda/bin")
     if sanitizer and not dry_run:
-        chosen = "test_training_steps and (lstmp or tdnnf or affine)"
+        chosen = "test_training_steps and (lstmp or tdnnf or affine) or split_products and parts"
         watched = sanitizer, "--target-processes=all", "--error-exitcode=1"
         for tool in ("memcheck", "initcheck", "racecheck", "synccheck"):
             command = *watched, f"--tool={tool}", *tests("-k", chosen)
@@ -190,8 +193,8 @@ def start_model(folder: Path, *, dry_run: bool) -> list[subprocess.Popen[bytes]]
     return processes
 
 
-def measured(folder: Path) -> dict[tuple[str, int, str], float]:
-    """Milliseconds of this package in fp32, by network, sequences, and the model's way.
+def measured(folder: Path, precision: str) -> dict[tuple[str, int, str], float]:
+    """Milliseconds of this package in a precision, by network, sequences, and the model's way.
 
     The model has one stream, so measurements with one stream stand for those with branches.
     """
@@ -200,7 +203,7 @@ def measured(folder: Path) -> dict[tuple[str, int, str], float]:
     for text in path.read_text().splitlines() if path.exists() else ():
         entry = json.loads(text)
         case, line = entry["case"], entry.get("line")
-        if line and case["runner"] == "nnet3" and case["precision"] == "fp32":
+        if line and case["runner"] == "nnet3" and case["precision"] == precision:
             way = "inference" if case["mode"] == "infer" else "training"
             plain = way == "training" and not case["natural_gradient"]
             key = case["network"], case["sequences"], way + (", plain" if plain else "")
@@ -211,14 +214,24 @@ def measured(folder: Path) -> dict[tuple[str, int, str], float]:
 
 def beside(folder: Path) -> str:
     """The model's times and those of this folder, as a table."""
-    times, lines = measured(folder), []
-    row = re.compile(r"\| ([\w-]+), ([\w, ]+) \| (\d+) \|(?:[^|]*\|){5} ([\d.]+) \| *([\d.]*) \|")
+    times, split, lines = measured(folder, "fp32"), measured(folder, "fp32x3"), []
+    row = re.compile(
+        r"\| ([\w-]+), ([\w, ]+) \| (\d+) \|(?:[^|]*\|){5} ([\d.]+) \| *([\d.]*) \|"
+        r"[^|]*\| ([\d.]+) \|"
+    )
     for path in sorted(folder.glob("model-*.txt")):
-        for name, way, n, modelled, before in row.findall(path.read_text()):
-            now = times.get((name, int(n), way))
-            cells = (f"{now:.2f}", f"{float(modelled) / now:.2f}") if now else ("", "")
-            lines.append(f"| {name}, {way} | {n} | {modelled} | {before} | {' | '.join(cells)} |")
-    head = "network", "n", "model, ms", "on 2026-11-27, ms", "now, ms", "model / now"
+        for name, way, n, modelled, before, by_split in row.findall(path.read_text()):
+            key = name, int(n), way
+            cells = [f"{name}, {way}", n, modelled, before]
+            for found, expected in ((times.get(key), modelled), (split.get(key), by_split)):
+                ratio = f"{float(expected) / found:.2f}" if found else ""
+                cells += [f"{found:.2f}" if found else "", ratio]
+            cells.insert(-2, by_split)
+            lines.append(f"| {' | '.join(cells)} |")
+    head = (
+        *("network", "n", "model, ms", "on 2026-11-27, ms", "now, ms", "model / now"),
+        *("model, fp32x3, ms", "now, fp32x3, ms", "model / now"),
+    )
     return "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *lines])
 
 

@@ -11,6 +11,7 @@ import re
 import shutil
 from pathlib import Path
 
+import attrs
 import numpy as np
 import nvrtc
 import pytest
@@ -19,6 +20,8 @@ from nnet3_computation import NnetComputation
 from nnet3_descriptors import Nnet, vectorize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cuda import fusion
+from nnet3_runtime_cuda.cuda.platform import Gemm, Matrix
+from nnet3_runtime_cuda.cuda.split_products import plan_of, source_of
 from other_processes import printed_by
 from reference_cases import (
     ReferenceCase,
@@ -146,6 +149,28 @@ def test_sources_compile(case: ReferenceCase, compiled: set[tuple[str, str]]) ->
             if new:
                 assert compiler_of_cuda.errors(prelude + "".join(new), architecture) == ""
             compiled.update((architecture, prelude + each) for each in new)
+
+
+@pytest.mark.skipif(nvrtc.installed() is None, reason="the wheel nvidia-cuda-nvrtc is not there")
+@pytest.mark.parametrize("architecture", [*nvrtc.ARCHITECTURES, "sm_120"])
+@pytest.mark.parametrize("gap", [0, 1])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_split_products_compile(architecture: str, transposed: bool, gap: int) -> None:
+    """Products on tensor cores compile, with registers for two blocks, none of them in memory."""
+    a, b, out = (
+        Matrix(address=256, stride=64 + gap, transposed=each) for each in (transposed, False, False)
+    )
+    gemm = Gemm(rows=64, columns=64, inner=64, a=a, b=b, out=out, beta=1.0, bias=256, relu=True)
+    plan = attrs.evolve(plan_of(64, 64, 64, 1, 132, 0), parts=1 + gap)
+    compiler_of_cuda = nvrtc.installed()
+    assert compiler_of_cuda is not None
+    failed, log = compiler_of_cuda.compiled(
+        source_of(gemm, plan), architecture, "--ptxas-options=-v"
+    )
+    assert not failed, log
+    spilled = re.findall(r"(\d+) bytes spill (?:stores|loads)", log)
+    assert spilled == ["0"] * 4
+    assert max(map(int, re.findall(r"Used (\d+) registers", log))) <= 128
 
 
 @pytest.mark.skipif(nvcc is None, reason="there is no nvcc")

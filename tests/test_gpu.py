@@ -32,6 +32,7 @@ from nnet3_computation import ComputationRequest, NnetComputation
 from nnet3_descriptors import Nnet, read_nnet, set_test_mode, vectorize
 from nnet3_descriptors.files import read_matrix
 from nnet3_runtime_cuda import DeviceError, DeviceMemoryError, DeviceNnet, NnetComputer, RunError
+from nnet3_runtime_cuda.cuda import split_products
 from nnet3_runtime_cuda.kernels import convolution
 from nnet3_training import (
     ChainOptions,
@@ -57,6 +58,7 @@ from reference_programs import (
     parameters_after_steps,
 )
 from small_networks import request_for
+from split_cases import PRODUCTS, Product, factors, off, run
 
 # Whatever versions of CuPy, PyTorch and NumPy a machine with a device has: they may warn.
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
@@ -401,15 +403,42 @@ def test_memory_limit(pool: Any, device: Any) -> None:
     assert pool.used_bytes() <= used + needed // 4
 
 
-@pytest.mark.parametrize(("precision", "tolerance"), [("tf32", 5e-3), ("bf16", 5e-2)])
-def test_precision(cupy: Any, device: Any, precision: str, tolerance: float) -> None:
-    """Lower precisions are near Kaldi's values, and not the same as those of float32."""
+@pytest.mark.parametrize(
+    ("precision", "tolerance"), [("tf32", 5e-3), ("bf16", 5e-2), ("fp32x3", TOLERANCE)]
+)
+def test_precision(
+    cupy: Any, device: Any, precision: str, tolerance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lower precisions are near Kaldi's values; products of split factors are as those of fp32."""
+    for name, value in (("LEAST_FLOP", 0), ("LEAST_TERMS", 1), ("MOST_PADDING", np.inf)):
+        monkeypatch.setattr(split_products, name, value)
     case = load_case("network/tdnnf-inference")
     nnet = network(case)
     computation = optimized(nnet, case.request)
     rough = NnetComputer(DeviceNnet(nnet, device=device, precision=precision), computation)
     outputs = rough.forward(case.node_arrays("input"))
     assert_close(outputs, case.node_arrays("output"), tolerance)
+
+
+LARGE_PRODUCTS = {
+    "forward": Product(sizes=(3200, 320, 1536), transposed=(False, True), bias=True),
+    "backward": Product(sizes=(3200, 1536, 320)),
+    "gradient": Product(sizes=(320, 1536, 13568), transposed=(True, False), parts=11),
+    "gradient, narrow copies": Product(sizes=(321, 1537, 3203), transposed=(True, False), parts=4),
+}
+
+
+@pytest.mark.parametrize("name", [*PRODUCTS, *LARGE_PRODUCTS])
+def test_split_products(device: Any, name: str) -> None:
+    """Products on tensor cores are as exact as those of float32, in all forms."""
+    if REHEARSAL and name in LARGE_PRODUCTS:
+        pytest.skip("the processor would take an hour")
+    from nnet3_runtime_cuda.cuda.machine import open_platform
+
+    product = (PRODUCTS | LARGE_PRODUCTS)[name]
+    platform = device if REHEARSAL else open_platform(device, "fp32x3")
+    given = factors(product, np.random.default_rng(0))
+    assert off(*run(product, *given, platform)) < 2e-6
 
 
 def test_second_device(cupy: Any) -> None:

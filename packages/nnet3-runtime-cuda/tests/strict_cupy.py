@@ -232,7 +232,7 @@ class FakeKernel:
         if min(*grid, *block) < 1 or too_many or np.prod(block) > 1024:
             raise CUDADriverError(f"CUDA_ERROR_INVALID_VALUE: grid {grid}, block {block}")
         addresses = [int(argument) for argument in arguments]
-        for address in filter(None, addresses):
+        for address in filter(lambda each: each >> 32, addresses):  # the others are numbers
             self._cuda.check_address(address)
         self._cuda.get_current_stream().add(lambda: self._function(grid, block, addresses))
 

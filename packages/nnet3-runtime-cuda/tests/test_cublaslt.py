@@ -81,6 +81,7 @@ def test_numbers_are_those_of_the_headers() -> None:
         Precision.TF32: 77,  # CUBLAS_COMPUTE_32F_FAST_TF32
         Precision.BF16: 75,  # CUBLAS_COMPUTE_32F_FAST_16BF
         Precision.BF16X9: 78,  # CUBLAS_COMPUTE_32F_EMULATED_16BFX9
+        Precision.FP32X3: 68,  # CUBLAS_COMPUTE_32F
     }
     assert {a.name: a.value for a in cublaslt.ProductAttribute} == {
         "POINTER_MODE": 2,
@@ -179,7 +180,8 @@ def square(size: int = 4) -> tuple[list[np.ndarray], Gemm]:
 
 
 @pytest.mark.parametrize(
-    ("precision", "number"), [("fp32", 68), ("tf32", 77), ("bf16", 75), ("bf16x9", 78)]
+    ("precision", "number"),
+    [("fp32", 68), ("tf32", 77), ("bf16", 75), ("bf16x9", 78), ("fp32x3", 68)],
 )
 def test_precision_reaches_the_library(stand_in: ctypes.CDLL, precision: str, number: int) -> None:
     """Each precision has its own compute type."""

@@ -14,10 +14,13 @@ import pytest
 from computations import passes, request, single
 from emulated_device import HostPlatform, compiler, kernel_names
 from nnet3_compiler import compile_computation
-from nnet3_descriptors import vectorize
+from nnet3_descriptors import parse_config, vectorize
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import DeviceMemoryError, DeviceNnet, NnetComputer, RunError
+from nnet3_runtime_cuda.cuda import split_products
+from nnet3_runtime_cuda.cuda.cublaslt import Precision
 from nnet3_runtime_cuda.cuda.cupy_platform import CupyPlatform
+from nnet3_runtime_cuda.cuda.split_products import SplitProduct
 from random_components import TYPES, random_case
 from strict_cupy import FakeArray, QueuedLibrary, StrictCupy, on_device
 
@@ -116,6 +119,74 @@ def test_training_steps(platform: CupyPlatform) -> None:
     found, expected = (vectorize(computer.device_nnet.current()) for computer in computers)
     assert np.abs(expected - before).max() > 1e-4
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+LAYERS = """
+input-node name=input dim=12
+component name=a type=NaturalGradientAffineComponent input-dim=36 output-dim=40
+component-node name=a component=a input=Append(Offset(input, -1), input, Offset(input, 1))
+component name=r type=RectifiedLinearComponent dim=40
+component-node name=r component=r input=a
+component name=l type=LinearComponent input-dim=40 output-dim=24
+component-node name=l component=l input=r
+component name=t type=TdnnComponent input-dim=24 output-dim=40 time-offsets=0,1
+component-node name=t component=t input=l
+component name=o type=AffineComponent input-dim=40 output-dim=9
+component-node name=o component=o input=t
+output-node name=output input=o
+"""
+
+
+@pytest.mark.parametrize(("natural_gradient", "tolerance"), [(False, 1e-5), (True, 5e-4)])
+def test_split_products(
+    cupy: StrictCupy,
+    stand_in: ctypes.CDLL,
+    natural_gradient: bool,
+    tolerance: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Networks whose products are all split give the outputs and the training of fp32.
+
+    In three steps of the natural gradient the processor is as far from fp32 of the device.
+    """
+    for name, value in (("FLOP", 0), ("TERMS", 1)):
+        monkeypatch.setattr(split_products, f"LEAST_{name}", value)
+    monkeypatch.setattr(split_products, "MOST_PADDING", np.inf)
+    monkeypatch.setattr(split_products, "START_SECONDS", 0)
+    split: list[SplitProduct] = []
+    made = SplitProduct.of.__func__  # type: ignore[attr-defined]
+    monkeypatch.setattr(
+        SplitProduct, "of", classmethod(lambda *given: split.append(made(*given)) or split[-1])
+    )
+    nnet = parse_config(LAYERS, rng=np.random.default_rng(0))
+    wanted = request(range(-1, 7), range(5), sequences=8)
+    computation = optimize(nnet, compile_computation(nnet, wanted))
+    library: Any = QueuedLibrary(stand_in, cupy.cuda)
+    exact, found = (
+        NnetComputer(
+            DeviceNnet(
+                nnet,
+                device=CupyPlatform(cupy, library, 1, precision),
+                trainable=True,
+                natural_gradient=natural_gradient,
+            ),
+            computation,
+        )
+        for precision in (Precision.FP32, Precision.FP32X3)
+    )
+    for run in range(RUNS):
+        outputs = []
+        for computer in (exact, found):
+            outputs.append(computer.forward({"input": random((64, 12), run)})["output"])
+            computer.backward({"output": random((40, 9), run + 100)})
+            computer.device_nnet.take_step()
+        np.testing.assert_allclose(outputs[1], outputs[0], rtol=0, atol=1e-5)
+    changed, expected = (
+        vectorize(each.device_nnet.current()) - vectorize(nnet) for each in (found, exact)
+    )
+    np.testing.assert_allclose(changed, expected, rtol=0, atol=tolerance * np.abs(expected).max())
+    assert len(split) > 10
+    assert any(each.plan.parts > 1 for each in split)
 
 
 def test_outputs_stay_on_the_device(platform: CupyPlatform, cupy: StrictCupy) -> None:

@@ -57,7 +57,7 @@ def test_precisions() -> None:
     """A precision has the name in the documentation; others are refused."""
     assert as_precision("tf32") is Precision.TF32
     with pytest.raises(
-        DeviceError, match="'fp16'; expected one of 'fp32', 'tf32', 'bf16', 'bf16x9'"
+        DeviceError, match="'fp16'; expected one of 'fp32', 'tf32', 'bf16', 'bf16x9', 'fp32x3'"
     ):
         as_precision("fp16")
 
@@ -77,6 +77,11 @@ def test_precision_that_the_device_lacks(
     newer = {"name": b"Stand-in", "major": 10, "minor": 3, "multiProcessorCount": 148}
     monkeypatch.setattr(cupy.cuda.runtime, "getDeviceProperties", lambda number: newer)
     assert open_platform("cuda", "bf16x9").properties.compute_capability == (10, 3)
+
+    older = {**newer, "major": 7, "minor": 5}
+    monkeypatch.setattr(cupy.cuda.runtime, "getDeviceProperties", lambda number: older)
+    with pytest.raises(DeviceError, match=r"'fp32x3' needs .* 8\.0 or more; .* has 7\.5"):
+        open_platform("cuda", "fp32x3")
 
 
 def test_libraries_without_a_device(

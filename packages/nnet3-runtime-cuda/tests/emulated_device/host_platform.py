@@ -41,7 +41,9 @@ SIZES = {kind: np.dtype(name).itemsize for name, kind in C_TYPES.items()} | {
 FLAGS = ("-std=c++17", "-fPIC", "-w")
 STRICT_FLAGS = ("-O1", "-DSTRICT", "-fsanitize=thread")
 SHIM, STRICT = (Path(__file__).with_name(f"host_{name}.h") for name in ("shim", "strict"))
-_KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\)')
+_KERNEL = re.compile(
+    r'extern "C" __global__ void (?:__launch_bounds__\([\d, ]+\) )?(\w+)\(([^)]*)\)'
+)
 _WAITS = re.compile(r"__syncthreads\(|over_block<")
 _SHARED = re.compile(r"__shared__ \w+ (?P<arrays>[^;]+);")
 
@@ -316,9 +318,10 @@ def _watched(declaration: re.Match[str]) -> str:
 
 
 def _parameters(text: str) -> list[tuple[str, str]]:
-    """Type and name of each parameter of a kernel."""
-    split = [each.rpartition("*") for each in text.split(",") if each.strip()]
-    return [(kind.strip() + "*", name.strip()) for kind, _, name in split]
+    """Type and name of each parameter of a kernel: of a pointer, or of a number of 64 bits."""
+    named = [each.strip() for each in text.split(",") if each.strip()]
+    split = [each.rpartition("*" if "*" in each else " ") for each in named]
+    return [((kind + end).strip(), name.strip()) for kind, end, name in split]
 
 
 def _with_entries(source: str) -> str:

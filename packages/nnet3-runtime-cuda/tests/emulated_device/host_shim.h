@@ -2,13 +2,16 @@
 #pragma once
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <ucontext.h>
+#include <initializer_list>
 
 #define __global__
 #define __device__
 #define __host__
 #define __forceinline__ inline
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
+#define __align__(bytes) __attribute__((aligned(bytes)))
 // One block runs at a time, so what its threads share may be static.
 #define __shared__ static
 
@@ -35,13 +38,14 @@ static inline void put_in_order(unsigned* numbers, unsigned count, bool backward
 namespace fibres {
 
 constexpr size_t STACK = 1 << 16;
+constexpr int BY_WARP = -1;
 
 struct Fibre {
   ucontext_t context;
   void* sp;
   char* stack;
   Index index;
-  int line;  // of the barrier that it waits at
+  int line;  // of the barrier that it waits at; BY_WARP for the other lanes of its warp
   bool done;
 };
 
@@ -131,6 +135,102 @@ UNCHECKED static void wait_at(int line) {
 }
 #define __syncthreads() wait_at(__LINE__)
 
+// ---- what kernels take from PTX: tensor cores, and copies that take their time ----
+
+UNCHECKED static unsigned __float_as_uint(float x) {
+  unsigned bits;
+  memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+
+UNCHECKED static float __uint_as_float(unsigned bits) {
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+// What a lane gives to a product of its warp. There are two, since some lanes give the next one
+// while others still read the last.
+struct Given {
+  unsigned a[4], b[2];
+};
+static Given given[2][1024];
+static unsigned char products_made[1024];
+
+// The number toward zero from a sum: tensor cores do not round to the nearest one.
+UNCHECKED static float toward_zero(double sum) {
+  const float nearest = (float)sum;
+  return fabs((double)nearest) > fabs(sum) ? nextafterf(nearest, 0.0f) : nearest;
+}
+
+// mma.m16n8k8 of TF32, as the PTX ISA spreads matrices over the lanes (group = lane / 4, member =
+// lane % 4): a[k] is in row group + 8 (k % 2), column member + 4 (k / 2); b[k] in row member + 4 k,
+// column group; sum[k] in row group + 8 (k / 2), column 2 member + k % 2.
+UNCHECKED static void multiply(float* sum, const unsigned* a, const unsigned* b) {
+  const unsigned thread = fibres::current, lane = thread % 32;
+  Given* const all = given[products_made[thread]++ % 2];
+  Given& own = all[thread];
+  for (int k = 0; k < 4; ++k) own.a[k] = a[k];
+  for (int k = 0; k < 2; ++k) own.b[k] = b[k];
+  for (unsigned bits : {a[0], a[1], a[2], a[3], b[0], b[1]})
+    if (bits & 0x1fff) abort();  // not a number of TF32
+  wait_at(fibres::BY_WARP);
+  const Given* const warp = all + (thread - lane);
+  for (int k = 0; k < 4; ++k) {
+    const int row = lane / 4 + 8 * (k / 2), column = 2 * (lane % 4) + k % 2;
+    double exact = sum[k];
+    for (int term = 0; term < 8; ++term) {
+      const unsigned x = warp[row % 8 * 4 + term % 4].a[row / 8 + 2 * (term / 4)];
+      const unsigned y = warp[column * 4 + term % 4].b[term / 4];
+      exact += (double)__uint_as_float(x) * __uint_as_float(y);
+    }
+    sum[k] = toward_zero(exact);
+  }
+}
+
+// cp.async: until its group has been waited for, the place that a copy goes to has no number.
+struct Copy {
+  float* to;
+  const float* from;
+  int width, count;
+  unsigned group;
+};
+constexpr unsigned MOST_COPIES = 64;
+struct Copies {
+  Copy waiting[MOST_COPIES];
+  unsigned begin, end, groups;
+};
+static Copies copies[1024];
+
+UNCHECKED static void put_off(Copy copy) {
+  Copies& own = copies[fibres::current];
+  copy.group = own.groups;
+  if (own.end - own.begin == MOST_COPIES) abort();
+  own.waiting[own.end++ % MOST_COPIES] = copy;
+}
+
+template <int WIDTH> static void begin_copy(float* to, const float* from, int count) {
+  if (((size_t)to | (size_t)from) % (4 * WIDTH) || count < 0 || count > WIDTH) abort();
+  for (int k = 0; k < WIDTH; ++k) to[k] = NAN;
+  put_off({to, from, WIDTH, count, 0});
+}
+
+UNCHECKED static void end_group() { ++copies[fibres::current].groups; }
+
+UNCHECKED static bool next_copy(unsigned pending, Copy* copy) {
+  Copies& own = copies[fibres::current];
+  if (own.begin == own.end) return false;
+  *copy = own.waiting[own.begin % MOST_COPIES];
+  if (copy->group + pending >= own.groups) return false;
+  ++own.begin;
+  return true;
+}
+
+template <int PENDING> static void wait_for_groups() {
+  for (Copy copy; next_copy(PENDING, &copy);)
+    for (int k = 0; k < copy.width; ++k) copy.to[k] = k < copy.count ? copy.from[k] : 0.0f;
+}
+
 static unsigned* numbers_in_order(unsigned* numbers, unsigned count, bool backwards) {
   numbers = (unsigned*)realloc(numbers, count * sizeof(unsigned));
   strict::put_in_order(numbers, count, backwards);
@@ -201,7 +301,7 @@ template <class F> static void run_fibres(const unsigned* sizes, F kernel) {
         line = fibre.line;
         running = true;
       }
-      strict::end_epoch(together);
+      if (!together || line != BY_WARP) strict::end_epoch(together);
     }
   });
   free(order);

@@ -24,13 +24,15 @@ from nnet3_runtime_cuda.errors import DeviceError
 class Precision(enum.Enum):
     """The rounding of the factors of a product before they are multiplied; sums are float32.
 
-    BF16X9 rounds nothing: each factor is the sum of three of bf16, and nine products are added.
+    Two round nothing: by BF16X9 each factor is the sum of three of bf16, and nine products are
+    added; by FP32X3 of two of TF32, and three are added, where `split_products` is faster.
     """
 
     FP32 = "fp32"
     TF32 = "tf32"
     BF16 = "bf16"
     BF16X9 = "bf16x9"
+    FP32X3 = "fp32x3"
 
 
 # The numbers of cublasLt.h, library_types.h and cublas_api.h, the same in CUDA 12 and 13.
@@ -39,6 +41,7 @@ COMPUTE_TYPE = {
     Precision.TF32: 77,
     Precision.BF16: 75,
     Precision.BF16X9: 78,  # from cuBLAS 12.9 on
+    Precision.FP32X3: 68,  # for products that are not split
 }
 R_32F = 0
 FLOAT_BYTES = 4

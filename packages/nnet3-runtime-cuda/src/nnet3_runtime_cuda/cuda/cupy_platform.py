@@ -19,9 +19,10 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_runtime_cuda.cuda import cublaslt
+from nnet3_runtime_cuda.cuda import cublaslt, split_products
 from nnet3_runtime_cuda.cuda.cublaslt import CublasLt, CublasLtError, Precision
 from nnet3_runtime_cuda.cuda.platform import Call, Gemm, Properties
+from nnet3_runtime_cuda.cuda.split_products import SplitProduct
 from nnet3_runtime_cuda.errors import DeviceError, DeviceMemoryError
 
 HOPPER = (9, 0)
@@ -66,6 +67,7 @@ class CupyPlatform:
         self._contexts: dict[str, _Current] = {}
         self._blocks: dict[int, Any] = {}
         self._constants: dict[float, int] = {}
+        self._split_kernels: dict[str, Mapping[str, object]] = {}
         self._captures = captures_of(ordinal)
         with self._current("opening the device"):
             self._blas = CublasLt(library)
@@ -74,9 +76,14 @@ class CupyPlatform:
         self._capability = int(found["major"]), int(found["minor"])
         self._multiprocessors = int(found["multiProcessorCount"])
         self._max_workspace = WORKSPACE_BYTES[self._capability >= HOPPER]
+        wanted = ""
         if precision is Precision.BF16X9 and self._capability not in BF16X9_CAPABILITIES:
+            wanted = "10.0 or 10.3"
+        elif precision is Precision.FP32X3 and self._capability < split_products.LEAST_CAPABILITY:
+            wanted = "8.0 or more"
+        if wanted:
             raise DeviceError(
-                f"precision 'bf16x9' needs a device of compute capability 10.0 or 10.3; "
+                f"precision '{precision.value}' needs a device of compute capability {wanted}; "
                 f"'cuda:{ordinal}' ({self._name}) has {'.'.join(map(str, self._capability))}"
             )
 
@@ -226,12 +233,12 @@ class CupyPlatform:
         arguments: Sequence[int],
     ) -> Call:
         """See Platform."""
-        # As 64-bit scalars they are what the kernel takes for pointers.
-        pointers = tuple(np.uint64(argument) for argument in arguments)
+        # As 64-bit scalars they are what the kernel takes for pointers and for numbers.
+        scalars = tuple(np.uint64(argument) for argument in arguments)
 
         def run() -> None:
             with self._current("launching a kernel"):
-                kernel(grid, block, pointers)
+                kernel(grid, block, scalars)
 
         return run
 
@@ -242,6 +249,9 @@ class CupyPlatform:
     def gemm(self, product: Gemm, workspace: object = None) -> Call:
         """See Platform."""
         shared = workspace if isinstance(workspace, Workspace) else self.workspace()
+        sizes = product.rows, product.columns, product.inner, product.batch
+        if self._precision is Precision.FP32X3 and split_products.is_faster(*sizes):
+            return self._split(product, shared)
         with self._current("binding a matrix product"):
             try:
                 return self._bound(product, shared)
@@ -260,6 +270,16 @@ class CupyPlatform:
             ending()
 
         return run
+
+    def _split(self, product: Gemm, workspace: Workspace) -> Call:
+        split = SplitProduct.of(product, self._multiprocessors, self._max_workspace)
+        workspace.reserve(split.workspace_bytes)
+        return split.bind(self._built_once, self.launch, workspace.address)
+
+    def _built_once(self, source: str, kernels: Sequence[str]) -> Mapping[str, object]:
+        if source not in self._split_kernels:
+            self._split_kernels[source] = self.build(source, kernels)
+        return self._split_kernels[source]
 
     def _bound(self, product: Gemm, workspace: Workspace) -> Call:
         bound = self._blas.bind(

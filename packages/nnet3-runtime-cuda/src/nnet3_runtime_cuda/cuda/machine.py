@@ -249,7 +249,7 @@ def open_platform(device: str, precision: str = "fp32") -> CupyPlatform:
     Args:
         device: "cuda" or "cuda:<number>".
         precision: How factors of matrix products are rounded: "fp32" (not at all), "tf32", "bf16",
-            or split: "bf16x9".
+            or split: "bf16x9", "fp32x3".
 
     Raises:
         DeviceError: there is no such device or precision, no driver, or no CuPy; or libcublasLt

@@ -154,7 +154,7 @@ class Platform(Protocol):
         block: tuple[int, int, int],
         arguments: Sequence[int],
     ) -> Call:
-        """Binds a kernel to its arguments, which are all addresses (64-bit pointers)."""
+        """Binds a kernel to its arguments: addresses (64-bit pointers), or numbers of 64 bits."""
 
     def workspace(self) -> object:
         """Working memory for products that run on one branch of one stream, one after another."""

@@ -61,7 +61,7 @@ def machine_for(
     Args:
         device: "cpu", "cuda" (the first one), "cuda:<number>", or a platform that is open.
         precision: The rounding of the factors of matrix products: "fp32" (none), "bf16", or on a
-            CUDA device "tf32" or "bf16x9" (split, not rounded).
+            CUDA device "tf32", or "bf16x9" or "fp32x3" (split, not rounded).
         threads: The number of threads that share the work of a program, on the processor, at most
             256; None for as many as the BLAS library uses, but at most 4.
 
