@@ -1,18 +1,16 @@
 """The convolution over time and height: its offsets, and its initial values."""
 
+import functools
+
+import component_forms
 import numpy as np
 import pytest
-from nnet3_descriptors.components import ConfigLine, TimeHeightConvolutionComponent
 
 SIZES = "num-filters-in=2 num-filters-out=3 height-in=4 height-out=4"
 
 
-def from_config(text: str) -> TimeHeightConvolutionComponent:
-    """The component that a config line describes."""
-    rng = np.random.default_rng(7)
-    component = TimeHeightConvolutionComponent.from_config(ConfigLine.parse(text), rng)
-    assert isinstance(component, TimeHeightConvolutionComponent)
-    return component
+from_config = functools.partial(component_forms.from_config, "TimeHeightConvolutionComponent")
+"""The component that a config line describes."""
 
 
 def test_defaults_are_those_of_kaldi() -> None:
