@@ -36,6 +36,9 @@ CONFIG = stacked(
 )
 
 
+COMPUTING = [nnet3_compute, nnet3_compute_batch, nnet3_compute_looped]
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with a network and features of 12 utterances."""
@@ -72,10 +75,17 @@ def invoke(command: click.Command, *arguments: object) -> Result:
     return CliRunner().invoke(command, [str(a) for a in arguments], standalone_mode=False)
 
 
-def compute(folder: Path, *options: str, features: str = "feats.ark") -> Result:
-    """Runs nnet3-compute in this process, from a table in a folder to output.ark there."""
-    tables = f"ark:{folder / features}", f"ark:{folder / 'output.ark'}"
-    return invoke(nnet3_compute, *options, folder / "final.raw", *tables)
+def compute(
+    folder: Path,
+    *options: str,
+    command: click.Command = nnet3_compute,
+    model: str = "final.raw",
+    features: str = "feats.ark",
+    output: str = "output.ark",
+) -> Result:
+    """Runs a tool in this process, by default nnet3-compute, on files of a folder."""
+    tables = f"ark:{folder / features}", f"ark:{folder / output}"
+    return invoke(command, *options, folder / model, *tables)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -95,14 +105,9 @@ def test_compute(folder: Path, threads: int) -> None:
 def test_manners_of_options(folder: Path) -> None:
     """Options can have underscores, no value, or be in a config file; the command line wins."""
     (folder / "compute.conf").write_text("--frames-per-chunk=9  # few\n--acoustic_scale=0.5\n")
+    options = f"--config={folder / 'compute.conf'}", "--apply_exp", "--acoustic-scale=2.0"
 
-    done = compute(
-        folder,
-        f"--config={folder / 'compute.conf'}",
-        "--apply_exp",
-        "--acoustic-scale=2.0",
-        "--verbose=2",
-    )
+    done = compute(folder, *options, "--verbose=2")
 
     assert done.return_value == 0
     model = load(folder / "final.raw")
@@ -143,12 +148,8 @@ def test_options_about_how_kaldi_computes(folder: Path) -> None:
     )
 
     assert done.return_value == 0
-    np.testing.assert_allclose(
-        arrays_of(folder / "output.ark")["u05"],
-        load(folder / "final.raw").compute(features()["u05"]),
-        rtol=0,
-        atol=1e-5,
-    )
+    found, model = arrays_of(folder / "output.ark")["u05"], load(folder / "final.raw")
+    np.testing.assert_allclose(found, model.compute(features()["u05"]), rtol=0, atol=1e-5)
 
 
 def test_model_from_a_command(folder: Path) -> None:
@@ -328,12 +329,12 @@ def test_interrupted_reading(folder: Path, ivectors: str, features: str) -> None
     assert b"Traceback" not in said
 
 
-@pytest.mark.parametrize("command", [nnet3_compute, nnet3_compute_batch, nnet3_compute_looped])
+@pytest.mark.parametrize("command", COMPUTING)
 def test_profile(folder: Path, command: click.Command) -> None:
     """--profile writes a trace and tables, and the output is the same."""
-    paths = [str(folder / "final.raw"), f"ark:{folder}/feats.ark"]
-    plain = invoke(command, *paths, f"ark:{folder}/plain.ark")
-    result = invoke(command, f"--profile={folder}/trace.json", *paths, f"ark:{folder}/profiled.ark")
+    plain = compute(folder, command=command, output="plain.ark")
+    profile = f"--profile={folder}/trace.json"
+    result = compute(folder, profile, command=command, output="profiled.ark")
 
     assert plain.return_value == result.return_value == 0
     assert (folder / "plain.ark").read_bytes() == (folder / "profiled.ark").read_bytes()
@@ -349,13 +350,7 @@ def test_profile_overwrites_none(folder: Path, file: str) -> None:
     """A profile that would overwrite another file is refused."""
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
 
-    result = invoke(
-        nnet3_compute,
-        f"--profile={folder}/{file}",
-        str(folder / "final.raw"),
-        f"ark:{folder}/feats.ark",
-        f"ark:{folder}/output.ark",
-    )
+    result = compute(folder, f"--profile={folder}/{file}")
 
     assert isinstance(result.exception, click.UsageError)
     message = f"--profile={folder}/{file}: the tool reads or writes this file"
@@ -379,13 +374,7 @@ def test_profile_names_the_first_overflow(folder: Path) -> None:
     state = {name: np.sign(array) * np.float32(3e38) for name, array in nnet.state_dict().items()}
     write_nnet(nnet.with_state_dict(state), folder / "large.raw")
 
-    result = invoke(
-        nnet3_compute,
-        f"--profile={folder}/trace.json",
-        str(folder / "large.raw"),
-        f"ark:{folder}/feats.ark",
-        f"ark:{folder}/output.ark",
-    )
+    result = compute(folder, f"--profile={folder}/trace.json", model="large.raw")
 
     assert result.return_value == 255
     assert "all values are finite: no" in result.stderr
@@ -394,12 +383,7 @@ def test_profile_names_the_first_overflow(folder: Path) -> None:
 
 def test_help_names_every_option() -> None:
     """The help is complete, and shows examples."""
-    for command in (
-        nnet3_compute,
-        nnet3_compute_batch,
-        nnet3_compute_looped,
-        nnet3_xvector_compute,
-    ):
+    for command in (*COMPUTING, nnet3_xvector_compute):
         text = invoke(command, "--help").stdout
         assert "Examples:" in text
         for parameter in command.params:
@@ -420,10 +404,9 @@ def test_chunks_that_are_longer_than_the_option(folder: Path) -> None:
 
 def test_options_that_do_nothing_for_xvectors(folder: Path) -> None:
     """The options for chunks, which Kaldi's tool takes without using them, change no vector."""
-    tables = folder / "final.raw", f"ark:{folder / 'feats.ark'}"
     ignored = ["--frames-per-chunk=7", "--extra-left-context-initial=3", "--acoustic-scale=0.1"]
-    plain = invoke(nnet3_xvector_compute, *tables, f"ark:{folder / 'plain.ark'}")
-    other = invoke(nnet3_xvector_compute, *ignored, *tables, f"ark:{folder / 'other.ark'}")
+    plain = compute(folder, command=nnet3_xvector_compute, output="plain.ark")
+    other = compute(folder, *ignored, command=nnet3_xvector_compute, output="other.ark")
 
     assert plain.return_value == other.return_value == 0
     assert (folder / "plain.ark").read_bytes() == (folder / "other.ark").read_bytes()
@@ -444,9 +427,7 @@ def test_equal_chunks_are_computed_together(
     monkeypatch.setattr(Minibatches, "compute", counted)
     write_features(folder / "equal.ark", {f"u{n}": np.ones((9, 4), np.float32) for n in range(8)})
 
-    done = invoke(
-        command, folder / "final.raw", f"ark:{folder / 'equal.ark'}", f"ark:{folder / 'o.ark'}"
-    )
+    done = compute(folder, command=command, features="equal.ark")
 
     assert (done.return_value, sizes) == (0, [8])
 
@@ -465,12 +446,10 @@ def test_command_line_is_echoed(folder: Path) -> None:
     assert silent.stderr.startswith("LOG (nnet3-compute) Time taken ")
 
 
-@pytest.mark.parametrize("command", [nnet3_compute, nnet3_compute_batch, nnet3_compute_looped])
+@pytest.mark.parametrize("command", COMPUTING)
 def test_compiling_is_part_of_the_whole(folder: Path, command: click.Command) -> None:
     """The time of compiling is part of the total, and Kaldi's log lines are printed."""
-    paths = [folder / "final.raw", f"ark:{folder}/feats.ark", f"ark:{folder}/output.ark"]
-
-    done = invoke(command, "--print-args=false", "--num-threads=2", *paths)
+    done = compute(folder, "--print-args=false", "--num-threads=2", command=command)
 
     taken, counted, compiled, last = done.stderr.splitlines()
     assert re.fullmatch(r"LOG \(.*\) [0-9.e-]+ seconds taken in nnet3 compilation total", compiled)
@@ -496,14 +475,13 @@ def test_a_missing_table_is_no_summary(folder: Path, missing: str) -> None:
     assert not (folder / "output.ark").exists()
 
 
-@pytest.mark.parametrize("command", [nnet3_compute, nnet3_compute_batch, nnet3_compute_looped])
+@pytest.mark.parametrize("command", COMPUTING)
 def test_options_that_do_not_fit_the_network(folder: Path, command: click.Command) -> None:
     """Missing or unwanted i-vectors are one error, and not one for each utterance."""
-    tables = f"ark:{folder / 'feats.ark'}", f"ark:{folder / 'output.ark'}"
-    unwanted = invoke(command, "--ivectors=ark:i", folder / "final.raw", *tables)
-    priors = invoke(command, "--use-priors", folder / "final.raw", *tables)
+    unwanted = compute(folder, "--ivectors=ark:i", command=command)
+    priors = compute(folder, "--use-priors", command=command)
     write_network_with_ivector(folder)
-    missing = invoke(command, folder / "final.raw", *tables)
+    missing = compute(folder, command=command)
 
     assert str(unwanted.exception) == (
         f"{folder / 'final.raw'} has no input node 'ivector'; expected neither --ivectors nor "
@@ -566,9 +544,8 @@ def test_the_bar_ends_at_its_total(
 def test_compute_batch(folder: Path, options: list[str]) -> None:
     """The outputs are those of nnet3-compute, for any minibatches."""
     common = ["--frames-per-chunk=9", *(each for each in options if each.startswith("--extra"))]
-    tables = [f"ark:{folder / 'feats.ark'}", f"ark:{folder / 'batch.ark'}"]
 
-    done = invoke(nnet3_compute_batch, *{*options, *common}, folder / "final.raw", *tables)
+    done = compute(folder, *{*options, *common}, command=nnet3_compute_batch, output="batch.ark")
     compute(folder, *common)
 
     assert done.return_value == 0, done.exception
@@ -580,22 +557,15 @@ def test_compute_batch(folder: Path, options: list[str]) -> None:
 
 def test_xvector_compute(folder: Path) -> None:
     """Each utterance has one vector."""
-    done = invoke(
-        nnet3_xvector_compute,
-        "--min-chunk-size=10",
-        "--chunk-size=30",
-        "--num-threads=2",
-        folder / "final.raw",
-        f"ark:{folder / 'feats.ark'}",
-        f"ark:{folder / 'vectors.ark'}",
-    )
+    options = "--min-chunk-size=10", "--chunk-size=30", "--num-threads=2"
+    done = compute(folder, *options, command=nnet3_xvector_compute)
 
     assert done.return_value == 0
     short = [line for line in done.stderr.splitlines() if "Chunk size of 30 is greater" in line]
     assert len(short) == sum(len(frames) < 30 for frames in features().values()) > 0
     assert short[0].endswith("number of rows in utterance: u00, using chunk size of 5")
     model = load(folder / "final.raw")
-    actual = arrays_of(folder / "vectors.ark")
+    actual = arrays_of(folder / "output.ark")
     assert list(actual) == list(features())
     for key, frames in features().items():
         expected = model.xvector(frames, chunk_size=30, min_chunk_size=10)
@@ -604,17 +574,16 @@ def test_xvector_compute(folder: Path) -> None:
 
 def test_xvector_compute_batched(folder: Path) -> None:
     """A vector is the mean over even chunks; the context of the network is named."""
-    tables = f"ark:{folder / 'feats.ark'}", f"ark:{folder / 'vectors.ark'}"
     options = "--chunk-size=20", "--batch-size=5", "--propagate-in-place=false", "--debug"
 
-    done = invoke(nnet3_xvector_compute_batched, *options, folder / "final.raw", *tables)
+    done = compute(folder, *options, command=nnet3_xvector_compute_batched)
 
     assert done.return_value == 0, done.exception
     lines = done.stderr.splitlines()
     assert "LOG (nnet3-xvector-compute-batched) Left/right context is 0, 1" in lines
     assert lines[-1].endswith("Read 12 utterances, wrote 12 xvectors.")
     model, options = load(folder / "final.raw"), EvenSegmentOptions(chunk_size=20, context=1)
-    actual = arrays_of(folder / "vectors.ark")
+    actual = arrays_of(folder / "output.ark")
     assert list(actual) == list(features())
     for key, frames in features().items():
         parts = [
@@ -626,19 +595,12 @@ def test_xvector_compute_batched(folder: Path) -> None:
 @pytest.mark.parametrize(("chunk_size", "status"), [(30, 0), (60, 1)])
 def test_short_utterances_of_even_chunks(folder: Path, chunk_size: int, status: int) -> None:
     """Without padding, utterances shorter than a chunk are named; half may fail, as in Kaldi."""
-    tables = f"ark:{folder / 'feats.ark'}", f"ark:{folder / 'vectors.ark'}"
-
-    done = invoke(
-        nnet3_xvector_compute_batched,
-        "--pad-input=false",
-        f"--chunk-size={chunk_size}",
-        folder / "final.raw",
-        *tables,
-    )
+    options = "--pad-input=false", f"--chunk-size={chunk_size}"
+    done = compute(folder, *options, command=nnet3_xvector_compute_batched)
 
     long = [key for key, frames in features().items() if len(frames) >= chunk_size]
     assert done.return_value == status
-    assert list(arrays_of(folder / "vectors.ark")) == long
+    assert list(arrays_of(folder / "output.ark")) == long
     least = f"fewer than the least of {chunk_size}"
     assert f"'u00': the utterance has 5 frames, {least}" in done.stderr
     assert f"Read 12 utterances, wrote {len(long)} xvectors." in done.stderr
@@ -708,9 +670,6 @@ def test_the_choice_of_a_cache_ends_with_the_tool(
             monkeypatch.delenv("NNET3_CACHE_DIR")
         else:
             monkeypatch.setenv("NNET3_CACHE_DIR", before)
-        table = f"ark:{folder / 'feats.ark'}"
-        arguments = [str(folder / "final.raw"), table, f"ark:{folder / 'out.ark'}"]
-        result = CliRunner().invoke(nnet3_compute, [f"--cache-dir={folder / 'cache'}", *arguments])
-        assert result.exit_code == 0
+        assert compute(folder, f"--cache-dir={folder / 'cache'}").return_value == 0
         assert os.environ.get("NNET3_CACHE_DIR") == before
     assert [*(folder / "cache").iterdir()]
