@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import math
 import os
@@ -15,6 +17,7 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import attrs
 import numpy as np
@@ -101,8 +104,23 @@ def events() -> list[object]:
 @pytest.fixture(scope="module")
 def done(events: list[object], tmp_path_factory: pytest.TempPathFactory) -> TrainingRun:
     """An uninterrupted run in this process."""
-    folder = tmp_path_factory.mktemp("run")
-    return train_recipe(folder, network(), utterances(), OPTIONS, on_event=events.append)
+    return started(tmp_path_factory.mktemp("run"), on_event=events.append)
+
+
+def started(folder: Path, **more: Any) -> TrainingRun:
+    """A run of training in a folder, or what goes on there."""
+    return train_recipe(folder, network(), utterances(), OPTIONS, **more)
+
+
+def interruption(kind: type = object, nth: int = 1) -> Callable[[object], None]:
+    """What interrupts a run at the n-th event of a kind."""
+    numbers = itertools.count(1)
+
+    def stop(event: object) -> None:
+        if isinstance(event, kind) and next(numbers) == nth:
+            raise KeyboardInterrupt
+
+    return stop
 
 
 def final_bytes(run: TrainingRun) -> bytes:
@@ -336,14 +354,7 @@ def test_a_job_that_diverges(factor: float, reason: str, tmp_path: Path) -> None
 def test_a_run_with_diverged_jobs_is_resumed(tmp_path: Path) -> None:
     """The network is the same, whoever works, and whenever the run is interrupted."""
     whole = train_beside_a_bad_archive(tmp_path / "whole", 1e5)
-    count = 0
-
-    def stop(event: object) -> None:
-        nonlocal count
-        count += isinstance(event, JobRecord)
-        if count == 5:
-            raise KeyboardInterrupt
-
+    stop = interruption(JobRecord, nth=5)
     with Processes(2) as workers, pytest.raises(KeyboardInterrupt):
         train_beside_a_bad_archive(tmp_path / "part", 1e5, workers, on_event=stop)
 
@@ -390,7 +401,7 @@ def test_which_jobs_diverged() -> None:
 def test_processes(count: int, done: TrainingRun, tmp_path: Path) -> None:
     """The network is the same, to the last bit, for any number of processes."""
     with Processes(count) as workers:
-        run = train_recipe(tmp_path, network(), utterances(), OPTIONS, workers=workers)
+        run = started(tmp_path, workers=workers)
 
     assert final_bytes(run) == final_bytes(done)
 
@@ -407,9 +418,7 @@ def test_a_process_that_is_killed(done: TrainingRun, tmp_path: Path) -> None:
                 killed.append(workers.process_ids[0])
                 os.kill(killed[-1], signal.SIGKILL)
 
-        run = train_recipe(
-            tmp_path, network(), utterances(), OPTIONS, workers=workers, on_event=kill
-        )
+        run = started(tmp_path, workers=workers, on_event=kill)
 
     assert len(set(killed)) == 2
     assert final_bytes(run) == final_bytes(done)
@@ -429,9 +438,7 @@ def test_dask(done: TrainingRun, tmp_path: Path) -> None:
             if isinstance(event, IterationRecord) and event.number == 1:
                 os.kill(min(client.run(os.getpid).values()), signal.SIGKILL)
 
-        run = train_recipe(
-            tmp_path, network(), utterances(), OPTIONS, workers=DaskWorkers(client), on_event=kill
-        )
+        run = started(tmp_path, workers=DaskWorkers(client), on_event=kill)
 
     assert final_bytes(run) == final_bytes(done)
 
@@ -485,23 +492,11 @@ def test_resumption(done: TrainingRun, tmp_path: Path) -> None:
 @pytest.mark.any_versions
 @pytest.mark.parametrize("event", [ArchivesRecord, JobRecord, IterationRecord])
 def test_interruptions(event: type, done: TrainingRun, tmp_path: Path) -> None:
-    """A run interrupted after each kind of step ends with the same bytes, and keeps its jobs."""
-    jobs: list[JobRecord] = []
+    """A run interrupted after each kind of step ends with the same bytes."""
     for nth in (2, 1):
-        seen = []
-
-        def stop(found: object, nth: int = nth, seen: list[object] = seen) -> None:
-            if isinstance(found, JobRecord):
-                jobs.append(found)
-            seen += [found] if isinstance(found, event) else []
-            if len(seen) == nth:
-                raise KeyboardInterrupt
-
-        try:
-            train_recipe(tmp_path, network(), utterances(), OPTIONS, on_event=stop)
-        except KeyboardInterrupt:
-            continue
-    run = train_recipe(tmp_path, on_event=lambda found: jobs.append(found))
+        with contextlib.suppress(KeyboardInterrupt):
+            started(tmp_path, on_event=interruption(event, nth))
+    run = train_recipe(tmp_path)
 
     assert final_bytes(run) == final_bytes(done)
 
@@ -536,20 +531,16 @@ def test_a_run_that_never_began(done: TrainingRun, tmp_path: Path) -> None:
     """Until the first iteration begins, the folder takes other options and another network."""
     wrong = attrs.evolve(OPTIONS, frames_per_example=(500,), seed=99)
     other = network(seed=9)
-
-    def stop(event: object) -> None:
-        raise KeyboardInterrupt
-
     with pytest.raises(RecipeError, match="too short for an example"):
         train_recipe(tmp_path, other, utterances(), wrong)
     assert not TrainingRun.read(tmp_path).has_begun
     with pytest.raises(KeyboardInterrupt):  # with its examples made
-        train_recipe(tmp_path, other, utterances(), OPTIONS, on_event=stop)
+        train_recipe(tmp_path, other, utterances(), OPTIONS, on_event=interruption())
     with pytest.raises(RecipeError, match=r"are for another network, .* expected utterances to m"):
         train_recipe(tmp_path, network(), None, OPTIONS)
     assert TrainingRun.read(tmp_path).archives is not None
 
-    run = train_recipe(tmp_path, network(), utterances(), OPTIONS)
+    run = started(tmp_path)
 
     assert run.has_begun
     assert final_bytes(run) == final_bytes(done)
@@ -565,7 +556,7 @@ def test_a_run_that_has_begun(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train_recipe(tmp_path, network(), utterances(), OPTIONS, workers=BreaksOff())
+        started(tmp_path, workers=BreaksOff())
     with pytest.raises(RecipeError, match=r"the run there has seed = \d+, expected 99"):
         train_recipe(tmp_path, network(), utterances(), attrs.evolve(OPTIONS, seed=99))
 
@@ -808,12 +799,12 @@ def test_devices(done: TrainingRun, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for name in (f"iterations/{last}.json", f"diagnostics/{last}.json", "final.json"):
         (tmp_path / "run" / name).unlink()
 
-    def stop(event: object) -> None:
-        if isinstance(event, IterationRecord):
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        train_recipe(tmp_path / "run", devices=("cuda:0", "cuda:1"), on_event=stop)
+        train_recipe(
+            tmp_path / "run",
+            devices=("cuda:0", "cuda:1"),
+            on_event=interruption(IterationRecord),
+        )
 
     assert len(done.schedule[-1].archives) == 2
     assert given == ["cuda:0", "cuda:1", "cuda:0", "cuda:0"]  # two sets of examples to evaluate

@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 import pytest
 import small_networks
-from model_cases import assert_same
+from model_cases import Counted, assert_same
 from nnet3 import BatchOptions, ChunkOptions, Model, ScoreOptions
 from nnet3.batches import forming
 from nnet3.batches.forming import MinibatchFormer
@@ -362,54 +362,36 @@ def run_of(num_outputs: int) -> Run:
     return Run(request=request, inputs=dict, take=lambda _: None)
 
 
-def formed(lengths: list[list[int]], sizes: list[int], frames_ahead: int) -> list[list[str]]:
-    """The minibatches for utterances of 10 frames with these chunks, in order."""
+def formed(lengths: list[list[int]], sizes: list[int], frames_ahead: int) -> str:
+    """The minibatches for utterances of 10 frames with these chunks, in order.
+
+    A minibatch is written as its runs, utterance.chunk, and a "-" for each sequence that is not
+    used; a "|" follows the minibatches that are formed when an utterance comes.
+    """
     former: MinibatchFormer[int] = MinibatchFormer(lambda *_: sizes, frames_ahead)
     found = []
     for owner, sizes_of_chunks in enumerate(lengths):
         runs = [run_of(length) for length in sizes_of_chunks]
-        found += [
-            [f"{who}.{number}" for who, number, _ in each.members]
-            + ["-"] * (each.size - len(each.members))
-            for each in former.add(owner, 10, runs)
-        ]
-        found.append(["|"])
-    found += [[f"{who}.{number}" for who, number, _ in each.members] for each in former.flush()]
-    return found
+        for each in former.add(owner, 10, runs):
+            members = [f"{who}.{number}" for who, number, _ in each.members]
+            found.append("+".join(members + ["-"] * (each.size - len(members))))
+        found.append("|")
+    found += [
+        "+".join(f"{who}.{number}" for who, number, _ in each.members) for each in former.flush()
+    ]
+    return " ".join(found)
 
 
 def test_minibatches_are_full_or_late() -> None:
     """Equal runs wait for each other, but only for a limited number of other frames."""
-    assert formed([[5, 5, 3], [5, 5], [3], [5]], [4, 2, 1], 100) == [
-        ["|"],
-        ["0.0", "0.1", "1.0", "1.1"],
-        ["|"],
-        ["|"],
-        ["|"],
-        ["0.2", "2.0"],
-        ["3.0"],
-    ]
-    assert formed([[3], [5], [5], [5]], [4, 2, 1], 15) == [
-        ["|"],
-        ["|"],
-        ["0.0"],
-        ["|"],
-        ["1.0", "2.0"],
-        ["3.0"],
-        ["|"],
-    ]
+    found = formed([[5, 5, 3], [5, 5], [3], [5]], [4, 2, 1], 100)
+    assert found == "| 0.0+0.1+1.0+1.1 | | | 0.2+2.0 3.0"
+    assert formed([[3], [5], [5], [5]], [4, 2, 1], 15) == "| | 0.0 | 1.0+2.0 3.0 |"
 
 
 def test_minibatches_are_filled_up() -> None:
     """With only one size, unused sequences fill up the last minibatches."""
-    assert formed([[3], [5], [5]], [4], 5) == [
-        ["0.0", "-", "-", "-"],
-        ["|"],
-        ["1.0", "-", "-", "-"],
-        ["|"],
-        ["2.0", "-", "-", "-"],
-        ["|"],
-    ]
+    assert formed([[3], [5], [5]], [4], 5) == "0.0+-+-+- | 1.0+-+-+- | 2.0+-+-+- |"
 
 
 def test_requests_of_several_sequences() -> None:
@@ -457,38 +439,6 @@ def test_integers_of_numpy() -> None:
 
     for key, _ in items:
         np.testing.assert_array_equal(found[key], expected[key])
-
-
-class Counted:
-    """The bytes of a run's arrays and computers that are alive.
-
-    Attributes:
-        features: The arrays that were read.
-        computers: The bound computers, with their bytes.
-    """
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.features: list[weakref.ref[np.ndarray]] = []
-        self.computers: list[weakref.ref[NnetComputer]] = []
-        self.most_of_computers = 0
-        make = NnetComputer.__init__
-
-        def noted(computer: NnetComputer, *arguments: object, **options: object) -> None:
-            make(computer, *arguments, **options)
-            self.computers.append(weakref.ref(computer))
-            self.most_of_computers = max(self.most_of_computers, self.of_computers())
-
-        monkeypatch.setattr(NnetComputer, "__init__", noted)
-
-    def of_computers(self) -> int:
-        """Bytes of all computers that are alive."""
-        alive = (each() for each in self.computers)
-        return sum(computer.memory_bytes for computer in alive if computer is not None)
-
-    def of_features(self) -> int:
-        """Bytes of all features that are alive."""
-        alive = (each() for each in self.features)
-        return sum(array.nbytes for array in alive if array is not None)
 
 
 @pytest.mark.any_versions

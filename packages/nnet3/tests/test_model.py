@@ -7,14 +7,13 @@ import io
 import itertools
 import math
 import os
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
-from model_cases import assert_same, frames
+from model_cases import Counted, assert_same, frames
 from nnet3 import (
     ChunkOptions,
     EvenSegmentOptions,
@@ -120,24 +119,15 @@ class TestChunks:
 
     def test_memory_of_many_shapes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The memory of kept computations for different shapes is limited."""
-        made: list[weakref.ref[NnetComputer]] = []
-        make = NnetComputer.__init__
-
-        def noted(computer: NnetComputer, *arguments: object, **options: object) -> None:
-            make(computer, *arguments, **options)
-            made.append(weakref.ref(computer))
-
-        monkeypatch.setattr(NnetComputer, "__init__", noted)
-        model = Model(network(POOLING))
+        counted, model = Counted(monkeypatch), Model(network(POOLING))
         model.xvector(frames(500))
-        monkeypatch.setattr(computer_pool, "MOST_BYTES", 3 * made[0]().memory_bytes)
+        monkeypatch.setattr(computer_pool, "MOST_BYTES", 3 * counted.of_computers())
         for count in range(400, 500):
             model.xvector(frames(count))
-        kept = [computer for each in made if (computer := each()) is not None]
 
-        assert len(made) == 101
-        assert 2 < len(kept) < 6
-        assert sum(computer.memory_bytes for computer in kept) <= computer_pool.MOST_BYTES
+        assert len(counted.computers) == 101
+        assert 2 < sum(each() is not None for each in counted.computers) < 6
+        assert counted.of_computers() <= computer_pool.MOST_BYTES
 
 
 class TestIvectors:
