@@ -78,6 +78,31 @@ def test_digits_example(tmp_path: Path) -> None:
     assert printed.splitlines()[-1] == "40 of 40 right"
 
 
+@pytest.mark.parametrize(
+    ("models", "problem"),
+    [
+        ([], "expected one model without state"),
+        (["digits.onnx"], "expected one model without state"),
+        (["digits.start.onnx"], "expected one model without state"),
+        (["digits.onnx", "digits.start.onnx"], "first NAME.start.onnx"),
+        (["chain.onnx"], "23 columns in, 11 out and no i-vector; found 6, 11, 0"),
+    ],
+)
+def test_models_that_the_example_refuses(
+    models: list[str], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The example says in a sentence which models it expects."""
+    monkeypatch.chdir(tmp_path)
+    if "chain.onnx" in models:
+        written(TOOLS_REFERENCE / "tdnnf-chain.raw", tmp_path / "chain.onnx", "--frames=24")
+    elif models:
+        written(DIGITS_EXAMPLE / "final.raw", tmp_path / "digits.onnx", "--frames=20", "--stream")
+    monkeypatch.setattr("sys.argv", ["recognise_onnx.py", *models])
+
+    with pytest.raises(SystemExit, match=re.escape(problem)):
+        DRIVER["main"]()
+
+
 def test_ivectors(tmp_path: Path) -> None:
     """A model takes an i-vector for each utterance."""
     arguments = ["--frames=20", "--ivector", "--sequences=0"]

@@ -1,13 +1,13 @@
 """Recognise spoken digits in ONNX Runtime, with a model that nnet3-to-onnx wrote.
 
-    nnet3-to-onnx final.raw digits.onnx --frames=50
-    python recognise_onnx.py digits.onnx
+    nnet3-to-onnx final.raw chunks.onnx --frames=50
+    python recognise_onnx.py chunks.onnx
 
 with a model of whole utterances (without --frames), or, frame by frame as speech comes, with the
 two models of a stream:
 
-    nnet3-to-onnx final.raw digits.onnx --frames=20 --stream
-    python recognise_onnx.py digits.start.onnx digits.onnx
+    nnet3-to-onnx final.raw stream.onnx --frames=20 --stream
+    python recognise_onnx.py stream.start.onnx stream.onnx
 
 `compute` and `compute_stream` need nothing but the models, and serve every network that
 nnet3-to-onnx exports, with i-vectors or without. The words are recognised as in recognise.py.
@@ -129,12 +129,37 @@ def compute_stream(
     return np.concatenate(outputs)[:rows]
 
 
+def check(sessions: list[onnxruntime.InferenceSession]) -> None:
+    """Exit with what is expected, unless these are one model of the digits or the two of a stream.
+
+    The first model of a stream returns the state; the second takes it, too.
+    """
+    kinds = []
+    for session in sessions:
+        takes = any(each.name.startswith("state.") for each in session.get_inputs())
+        returns = any(each.name.startswith("next_state.") for each in session.get_outputs())
+        kinds.append((takes, returns))
+    if kinds not in ([(False, False)], [(False, True), (True, True)]):
+        sys.exit(
+            "recognise_onnx.py: expected one model without state, or the two that nnet3-to-onnx "
+            "--stream writes, first NAME.start.onnx, then NAME.onnx"
+        )
+    about = numbers(sessions[0])
+    found = [about.get(f"{name}_dim") for name in ("input", "output", "ivector")]
+    if found != [23, 1 + len(WORDS), 0]:
+        sys.exit(
+            "recognise_onnx.py: expected a model of the digits, with 23 columns in, 11 out and no "
+            f"i-vector; found {', '.join(map(str, found))}"
+        )
+
+
 def main() -> None:
     """Print the word recognised in each utterance, and how many are right."""
     sessions = [
         onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         for path in sys.argv[1:]
     ]
+    check(sessions)
     computed = compute if len(sessions) == 1 else compute_stream
     right = total = 0
     for key, features in read_table(f"ark:{FOLDER / 'test.feats.ark'}"):
