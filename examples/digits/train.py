@@ -56,10 +56,28 @@ def say(event: object) -> None:
 
 def main() -> None:
     """Print the objective of each iteration, and how many test utterances are recognised."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--folder", default="run")
-    parser.add_argument("--jobs", type=int, choices=sorted(EPOCHS), default=1, help="at the end")
-    parser.add_argument("--processes", type=int, default=2)
+    parser = argparse.ArgumentParser(description=f"{__doc__.splitlines()[0]} {main.__doc__}")
+    parser.add_argument(
+        "--folder",
+        default="run",
+        help="stores the run, which continues there after an interruption; the result is "
+        "final.raw in it (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        choices=sorted(EPOCHS),
+        default=1,
+        help="copies of the network that train on their own part of the data in the last "
+        "iterations, and are averaged; 4 train for more epochs (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=2,
+        help="worker processes, which share the jobs; the result does not depend on their number "
+        "(default: %(default)s)",
+    )
     arguments = parser.parse_args()
     nnet = parse_config(
         (FOLDER / "nnet.config").read_text(encoding="utf-8"), rng=np.random.default_rng(0)
