@@ -2,12 +2,7 @@
 
 import numpy as np
 import pytest
-from nnet3_descriptors import (
-    ConfigError,
-    Nnet,
-    node_config_lines,
-    parse_config,
-)
+from nnet3_descriptors import ConfigError, Nnet, node_config_lines, parse_config
 from nnet3_descriptors.editing import (
     apply_edits,
     apply_svd,

@@ -277,12 +277,7 @@ class TestTimeOffsets:
 
     @given(INDEX_SETS, INDEX_SETS, st.integers(1, 3), st.integers(1, 2), st.data())
     def test_attention(
-        self,
-        outputs: set[Index],
-        inputs: set[Index],
-        step: int,
-        stride: int,
-        data: st.DataObject,
+        self, outputs: set[Index], inputs: set[Index], step: int, stride: int, data: st.DataObject
     ) -> None:
         """Output rows are padded to the steps of the input, for the queries."""
         left, right = (data.draw(st.integers(0, 3)) for _ in range(2))

@@ -16,9 +16,7 @@ from nnet3_descriptors.indexes import NO_TIME, distinct, index_order, make_index
 def tdnn(*time_offsets: int) -> TdnnComponent:
     """A time-delay layer of one column."""
     return TdnnComponent(
-        time_offsets=time_offsets,
-        linear_params=np.ones((1, len(time_offsets))),
-        bias_params=[0],
+        time_offsets=time_offsets, linear_params=np.ones((1, len(time_offsets))), bias_params=[0]
     )
 
 

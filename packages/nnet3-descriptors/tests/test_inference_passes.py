@@ -137,11 +137,7 @@ def test_readers_add_in_place() -> None:
         ("Offset(input, 3), input", "input", (3, 0)),
         ("Offset(input, 1, 2), Offset(input, 4, 2)", "Offset(input, 0, 2)", (1, 4)),
         ("Round(input, 2), Offset(Round(input, 2), 1)", "Round(input, 2)", (0, 1)),
-        (
-            "IfDefined(Offset(input, -1)), IfDefined(Offset(input, 1))",
-            "IfDefined(input)",
-            (-1, 1),
-        ),
+        ("IfDefined(Offset(input, -1)), IfDefined(Offset(input, 1))", "IfDefined(input)", (-1, 1)),
     ],
 )
 def test_spliced_inputs(parts: str, base: str, offsets: tuple[int, ...]) -> None:

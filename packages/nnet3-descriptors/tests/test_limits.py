@@ -2,12 +2,7 @@
 
 import threading
 
-from nnet3_descriptors import (
-    Limits,
-    current_limits,
-    parse_config,
-    use_limits,
-)
+from nnet3_descriptors import Limits, current_limits, parse_config, use_limits
 
 CONFIG = """\
 input-node name=input dim=3

@@ -58,9 +58,7 @@ def written(nnet: Nnet, *, binary: bool = True) -> bytes:
 def model(nnet: Nnet, *, chain: bool) -> AcousticModel:
     """An acoustic model of two phones."""
     state = HmmState(
-        forward_pdf_class=0,
-        self_loop_pdf_class=1 if chain else 0,
-        transitions=((0, 0.5), (1, 0.5)),
+        forward_pdf_class=0, self_loop_pdf_class=1 if chain else 0, transitions=((0, 0.5), (1, 0.5))
     )
     final = HmmState(forward_pdf_class=-1, self_loop_pdf_class=-1, transitions=())
     return AcousticModel(

@@ -129,10 +129,7 @@ PLAIN_VALUES = st.text("abc123-.:,()/ ", max_size=12).filter(lambda text: text =
 QUOTED_VALUES = st.text('abc =#"', max_size=12).map(lambda text: f"'{text}'")
 
 
-@given(
-    NAMES,
-    st.dictionaries(NAMES, st.one_of(PLAIN_VALUES, QUOTED_VALUES), max_size=5),
-)
+@given(NAMES, st.dictionaries(NAMES, st.one_of(PLAIN_VALUES, QUOTED_VALUES), max_size=5))
 def test_config_lines(first_word: str, written: dict[str, str]) -> None:
     """Keys, values with blanks, and quoted values of any kind are read correctly."""
     line = " ".join([first_word, *(f"{key}={value}" for key, value in written.items())])

@@ -103,9 +103,7 @@ def wrong_offset(rng: Random, computation: NnetComputation) -> NnetComputation:
     place[rng.choice([1, 3])] += rng.choice([-1, 1])
     table[at, column] = len(submatrices)
     return attrs.evolve(
-        computation,
-        command_table=table,
-        submatrices=np.concatenate([submatrices, place[None]]),
+        computation, command_table=table, submatrices=np.concatenate([submatrices, place[None]])
     )
 
 
@@ -154,10 +152,7 @@ def wrong_row_index(rng: Random, computation: NnetComputation) -> NnetComputatio
     return attrs.evolve(computation, **{kind: (*lists[:number], changed, *lists[number + 1 :])})
 
 
-SCALED = (
-    *COPY_OF_SUM,
-    *SUM_OF_COPY,
-)
+SCALED = (*COPY_OF_SUM, *SUM_OF_COPY)
 
 
 def wrong_scale(rng: Random, computation: NnetComputation) -> NnetComputation | None:

@@ -14,11 +14,7 @@ import numpy as np
 from network_generator import write_network
 from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import ComponentNode, Nnet, parse_config
-from nnet3_graph import (
-    NotComputableError,
-    UnboundedComputationError,
-    build_computation_graph,
-)
+from nnet3_graph import NotComputableError, UnboundedComputationError, build_computation_graph
 from small_networks import has_circle
 
 

@@ -10,12 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nnet3_compiler import compile_computation
 from nnet3_computation import IoSpecification, NnetComputation
-from nnet3_computation.commands import (
-    FIRST_OPERAND_COLUMN,
-    OPCODE_COLUMN,
-    SCHEMA,
-    AddRows,
-)
+from nnet3_computation.commands import FIRST_OPERAND_COLUMN, OPCODE_COLUMN, SCHEMA, AddRows
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_optimizer import EquivalenceError, optimize, verify_equivalent
 from small_networks import request_for

@@ -7,12 +7,7 @@ import pytest
 from brief_computations import computation
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from nnet3_computation import (
-    NnetComputation,
-    live_bytes,
-    peak_bytes,
-    plan_memory,
-)
+from nnet3_computation import NnetComputation, live_bytes, peak_bytes, plan_memory
 from nnet3_computation.commands import CompressMatrix, DecompressMatrix
 from nnet3_computation.memory import compressed_bytes
 from nnet3_computation.memory.live import Blocks, Packing, holdings

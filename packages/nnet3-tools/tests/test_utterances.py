@@ -66,11 +66,7 @@ def run(features: str, prepare: Callable[[str, np.ndarray], Work], threads: int)
     """The written results, by utterance."""
     output = features.replace("features", "output")
     compute_all(
-        features,
-        lambda: MatrixWriter(output),
-        prepare,
-        Progress("test"),
-        num_threads=threads,
+        features, lambda: MatrixWriter(output), prepare, Progress("test"), num_threads=threads
     )
     return {key: int(read()[0, 0]) for key, read in read_matrices(output)}
 

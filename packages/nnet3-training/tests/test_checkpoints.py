@@ -11,13 +11,7 @@ import pytest
 from example_cases import example_of, noise
 from killed_training import train, train_with_kills
 from nnet3_descriptors import Component, Nnet, SerializationError, parse_config
-from nnet3_training import (
-    Objective,
-    Trainer,
-    TrainerOptions,
-    TrainingError,
-    TrainingExample,
-)
+from nnet3_training import Objective, Trainer, TrainerOptions, TrainingError, TrainingExample
 from small_networks import network, stacked
 
 COMPONENTS = {

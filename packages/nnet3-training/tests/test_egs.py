@@ -321,9 +321,7 @@ def test_posteriors_with_subsampling(rows: int) -> None:
     step = 3 if rows > 20 else 1
     frames = [[(number // step % 50, 1.0)] if number % 2 == 0 else [] for number in range(rows)]
     utterance = Utterance(
-        key="a",
-        features=np.zeros((30, 2), dtype=np.float32),
-        supervision=posteriors(frames, 50),
+        key="a", features=np.zeros((30, 2), dtype=np.float32), supervision=posteriors(frames, 50)
     )
     splitter = UtteranceSplitter(
         SplitOptions(num_frames=(15,), frame_subsampling_factor=3), CRandom(1)

@@ -801,9 +801,7 @@ def test_devices(done: TrainingRun, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     with pytest.raises(KeyboardInterrupt):
         train_recipe(
-            tmp_path / "run",
-            devices=("cuda:0", "cuda:1"),
-            on_event=interruption(IterationRecord),
+            tmp_path / "run", devices=("cuda:0", "cuda:1"), on_event=interruption(IterationRecord)
         )
 
     assert len(done.schedule[-1].archives) == 2

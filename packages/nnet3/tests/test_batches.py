@@ -308,10 +308,7 @@ def test_chunks_of_one_row() -> None:
     [(64, 512, [4, 1]), (64, 1, [1] * 5), (59, 512, [1] * 4), (150, 512, [4, 4, 1, 1])],
 )
 def test_runs_of_several_chunks(
-    num_frames: int,
-    memory: int,
-    numbers: list[int],
-    monkeypatch: pytest.MonkeyPatch,
+    num_frames: int, memory: int, numbers: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four full chunks in a row are one run, if a minibatch has memory for four."""
     monkeypatch.setattr(Minibatches, "bytes_of", lambda *_: 1 << 16)

@@ -142,11 +142,7 @@ def test_each_difference_has_an_entry_of_its_own(compiled: list[object], tmp_pat
         (network(), request_of(4), {}),
         (network(), request_of(3, first=-2), {}),
         (network(), attrs.evolve(wanted, outputs=(with_deriv,)), {}),
-        (
-            network(),
-            attrs.evolve(wanted, outputs=(with_deriv,), need_model_derivative=True),
-            {},
-        ),
+        (network(), attrs.evolve(wanted, outputs=(with_deriv,), need_model_derivative=True), {}),
         (network(), attrs.evolve(wanted, store_component_stats=True), {}),
         (network(), wanted, {"optimize_options": OptimizeOptions(optimize=False)}),
         (network(), wanted, {"compiler_options": CompilerOptions(output_debug_info=False)}),

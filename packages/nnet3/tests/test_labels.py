@@ -8,12 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from nnet3 import load
-from nnet3_descriptors import (
-    AcousticModel,
-    parse_config,
-    write_acoustic_model,
-    write_nnet,
-)
+from nnet3_descriptors import AcousticModel, parse_config, write_acoustic_model, write_nnet
 from nnet3_descriptors.model_files import HmmState, TransitionModel
 from nnet3_runtime_cuda import RunError
 from nnet3_speech.hmm import PhoneState
