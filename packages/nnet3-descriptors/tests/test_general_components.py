@@ -15,7 +15,7 @@ from nnet3_descriptors.components import (
     SpecAugmentTimeMaskComponent,
 )
 from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
-from nnet3_descriptors.errors import ModelFileError, NetworkError
+from nnet3_descriptors.errors import ModelFileError
 
 ATTENTION = "key-dim=4 value-dim=3 num-left-inputs=2 num-right-inputs=1"
 
@@ -180,11 +180,6 @@ class TestStatistics:
             "posterior-stats[1]=0.5,0.5, stats-count=4"
         )
         assert "entropy" not in self.ATTENTION.replace(stats_count=0.0).info()
-
-    def test_those_of_attention_have_to_fit(self) -> None:
-        """The shapes of statistics must fit the heads and time offsets."""
-        with pytest.raises(NetworkError, match=r"'posterior_stats' must have the shape \(2, 2\)"):
-            self.ATTENTION.replace(posterior_stats=np.ones((2, 3)))
 
     def test_those_of_a_gru_in_info(self) -> None:
         """Averages are shown if any frames were counted."""

@@ -29,7 +29,6 @@ from nnet3_descriptors.components import (
 )
 from nnet3_descriptors.components.index_rules import Windows
 from nnet3_descriptors.components.index_rules.time_offsets import TimeGrid, sequences
-from nnet3_descriptors.errors import LimitError, Nnet3Error
 from nnet3_descriptors.indexes import (
     INT32_MAX,
     LEAST_TIME,
@@ -39,7 +38,6 @@ from nnet3_descriptors.indexes import (
     index_order,
     make_indexes,
 )
-from nnet3_descriptors.limits import Limits, use_limits
 from nnet3_descriptors.serialization import from_container, to_container
 
 Index = tuple[int, int, int]
@@ -425,8 +423,6 @@ def test_precomputed_indexes_are_checked_and_compared() -> None:
     assert first != second
     assert first.forward_indexes.dtype == np.int32
     assert not first.forward_indexes.flags.writeable
-    with pytest.raises(Nnet3Error, match=r"'forward_indexes' must be \(rows, 2\), got \(3,\)"):
-        StatisticsPoolingPrecomputedIndexes(forward_indexes=[0, 1, 2], backward_indexes=[[0, 1]])
 
 
 @attrs.frozen
@@ -524,30 +520,3 @@ def test_rows_within_windows(windows, existing: set[Index], readers: set[Index])
 def test_no_windows(windows) -> None:
     """Without a window, or with windows of several steps, there are none to look in."""
     assert Windows.of(windows) is None
-
-
-@pytest.mark.parametrize(
-    ("component", "message"),
-    [
-        (
-            StatisticsExtractionComponent(input_dim=1, output_period=10),
-            "StatisticsExtractionComponent with periods of 10 frames: ",
-        ),
-        (
-            StatisticsPoolingComponent(input_dim=3, left_context=4, right_context=5),
-            "StatisticsPoolingComponent with a window from -4 to 5: ",
-        ),
-    ],
-)
-def test_listed_rows_are_held_against_the_limit(component: Component, message: str) -> None:
-    """Rows that index rules multiply out are counted before they are listed."""
-    rows = make_indexes(0, np.arange(7))
-
-    with use_limits(Limits(reads=70)):
-        assert len(component.input_dependencies(rows)[1]) == 70
-    with use_limits(Limits(reads=69)), pytest.raises(LimitError) as caught:
-        component.input_dependencies(rows)
-
-    assert str(caught.value) == (
-        f"{message}the input rows of 7 output rows: 70 is above the limit of 69 (Limits.reads)"
-    )

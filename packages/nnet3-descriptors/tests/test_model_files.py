@@ -5,12 +5,11 @@ import os
 import threading
 from pathlib import Path
 
-import attrs
 import numpy as np
 import pytest
 import safetensors.numpy
 from nnet3_descriptors.config_reader import parse_config
-from nnet3_descriptors.errors import LimitError, ModelFileError, NetworkError
+from nnet3_descriptors.errors import ModelFileError
 from nnet3_descriptors.files import (
     BinaryReader,
     BinaryWriter,
@@ -178,11 +177,6 @@ class TestSources:
 
         assert read_nnet(tmp_path / "final.raw") == read_nnet(io.BytesIO(ours))
 
-    def test_file_opened_for_text(self, nnet: Nnet) -> None:
-        """A file object in text mode is refused with a remedy."""
-        with pytest.raises(ModelFileError, match="open it with mode 'rb'"):
-            read_nnet(io.StringIO("<Nnet3>"))  # type: ignore[arg-type]
-
 
 def test_every_truncation_is_an_error(nnet: Nnet) -> None:
     """A file cut off anywhere is refused with the one error class."""
@@ -243,12 +237,6 @@ def test_probabilities_beyond_single_precision(nnet: Nnet) -> None:
     again.seek(0)
 
     assert read_acoustic_model(again).transition_model == read.transition_model
-
-
-def test_context_of_an_acoustic_model_is_whole(nnet: Nnet) -> None:
-    """A context that does not fit into a file is refused."""
-    with pytest.raises(NetworkError, match=r"'left_context' must be an integer \(got 1.5\)"):
-        attrs.evolve(model(nnet, chain=False), left_context=1.5)
 
 
 class TestArrays:
@@ -324,21 +312,9 @@ class TestLimits:
         with pytest.raises(ModelFileError, match="the vector is too long; expected at most"):
             read_nnet(io.BytesIO(self.permutation((1 << 20) + 1, binary=binary)))
 
-    @pytest.mark.parametrize(
-        ("word", "message"),
-        [("1.0", "no integer"), ("1-2", "no integer"), ("-", "no integer"), ("1_0", "no integer"),
-         ("4294967296", "more than 32 bits")],
-    )  # fmt: skip
-    def test_words_that_are_no_integers(self, word: str, message: str) -> None:
-        """A number with a point, or of more than 32 bits, is not an integer."""
-        data = self.permutation(3, binary=False).replace(b"[ 0 1 2", f"[ 0 {word} 2".encode())
-
-        with pytest.raises(ModelFileError, match=message):
-            read_nnet(io.BytesIO(data))
-
 
 def test_suffixes(tmp_path: Path) -> None:
-    """A path that ends in ".txt" gives text unless binary is set; other formats are refused."""
+    """A path that ends in ".txt" gives text unless binary is set."""
     nnet = parse_config("input-node name=input dim=2\noutput-node name=output input=input\n")
 
     write_nnet(nnet, tmp_path / "net.txt")
@@ -348,9 +324,6 @@ def test_suffixes(tmp_path: Path) -> None:
     assert (tmp_path / "net.txt").read_bytes().startswith(b"<Nnet3>")
     for name in ("binary.txt", "net.raw"):
         assert (tmp_path / name).read_bytes().startswith(b"\0B<Nnet3>")
-    with pytest.raises(NetworkError, match=r"with the suffix '\.onnx': nnet3-to-onnx"):
-        write_nnet(nnet, tmp_path / "net.onnx")
-    assert not (tmp_path / "net.onnx").exists()
 
 
 def test_safetensors(tmp_path: Path) -> None:
@@ -392,24 +365,13 @@ def test_symmetric_matrices(size: int, binary: bool) -> None:
     assert binary or data == {0: b"[ ]\n", 1: b"[\n0 ]\n", 3: b"[\n0 \n4 8 \n8 12 16 ]\n"}[size]
 
 
-def test_offsets_of_many_digits(tmp_path: Path) -> None:
-    """An offset of thousands of digits is a part of the name, and no such file exists."""
-    with pytest.raises(ModelFileError, match="cannot be read: "):
-        read_nnet(f"{tmp_path}/a:{'9' * 5000}")
-
-
 def test_sparse_matrices_of_many_columns() -> None:
-    """The zeros of a sparse matrix are counted before they take memory."""
+    """A sparse matrix with its zeros may have as many values as the limit allows."""
     columns, values = np.array([0, 3]), np.ones(2, np.float32)
     matrix = SparseMatrix(10, np.array([0, 1, 2]), columns, values)
 
     with use_limits(Limits(rows=20)):
         assert matrix.dense().sum() == 2.0
-    with use_limits(Limits(rows=19)), pytest.raises(LimitError) as caught:
-        np.asarray(matrix)
-    assert str(caught.value) == (
-        "the values of a sparse matrix of 2 by 10: 20 is above the limit of 19 (Limits.rows)"
-    )
 
 
 def test_sparse_matrices_of_infinite_elements() -> None:

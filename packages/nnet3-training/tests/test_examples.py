@@ -204,8 +204,3 @@ def test_parts_are_named_alike() -> None:
         np.testing.assert_array_equal(part.values, targets)
     assert parts[2].matrix is parts[2].supervision
     np.testing.assert_array_equal(parts[2].values, [[0, 1], [0, 0], [1, 0]])
-    other = ExampleOutput(name="output", indexes=np.zeros((1, 3), np.int32), supervision="text")
-    with pytest.raises(
-        ExampleError, match=r"^output 'output': expected DenseTargets or .* found str"
-    ):
-        _ = other.values
