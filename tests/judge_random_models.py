@@ -306,7 +306,7 @@ def _judged(case: Case) -> tuple[list[str], set[str]]:
                 refused.append(way)
             elif not is_finite and "overflowed" in str(error):
                 kinds.add("refused: the exponential of an output overflows")
-            elif expected is not None or isinstance(error, RunError):
+            elif expected is not None or not isinstance(error.__cause__ or error, NOT_COMPUTABLE):
                 problems.append(f"{way}: {error}")
             continue
         if expected is None or must_refuse or not is_finite:
