@@ -50,19 +50,19 @@ def _any_command(rng: Random, computation: NnetComputation) -> int:
     return rng.choice([at for at, opcode in enumerate(opcodes) if opcode not in idle])
 
 
-def delete(rng: Random, computation: NnetComputation) -> NnetComputation:
+def deleted(rng: Random, computation: NnetComputation) -> NnetComputation:
     """A command is missing."""
     at = _any_command(rng, computation)
     return _with_table(computation, np.delete(computation.command_table, at, axis=0))
 
 
-def duplicate(rng: Random, computation: NnetComputation) -> NnetComputation:
+def duplicated(rng: Random, computation: NnetComputation) -> NnetComputation:
     """A command is there twice."""
     at, table = _any_command(rng, computation), computation.command_table
     return _with_table(computation, np.insert(table, at, table[at], axis=0))
 
 
-def move(rng: Random, computation: NnetComputation) -> NnetComputation:
+def moved(rng: Random, computation: NnetComputation) -> NnetComputation:
     """A command is somewhere else."""
     at, table = _any_command(rng, computation), computation.command_table
     rest = np.delete(table, at, axis=0)
@@ -70,7 +70,7 @@ def move(rng: Random, computation: NnetComputation) -> NnetComputation:
     return _with_table(computation, np.insert(rest, to, table[at], axis=0))
 
 
-def swap(rng: Random, computation: NnetComputation) -> NnetComputation:
+def swapped(rng: Random, computation: NnetComputation) -> NnetComputation:
     """Two neighbouring commands are in the wrong order."""
     table = computation.command_table.copy()
     at = rng.randrange(len(table) - 1)
@@ -206,18 +206,9 @@ def add_for_copy(rng: Random, computation: NnetComputation) -> NnetComputation |
     return _another_kind(rng, computation, SUM_OF_COPY)
 
 
-KINDS: dict[str, Damage] = {
-    "deleted": delete,
-    "duplicated": duplicate,
-    "moved": move,
-    "swapped": swap,
-    "wrong submatrix": wrong_submatrix,
-    "wrong offset": wrong_offset,
-    "wrong row range": wrong_row_range,
-    "wrong row index": wrong_row_index,
-    "wrong scale": wrong_scale,
-    "wrong component": wrong_component,
-    "copy for add": copy_for_add,
-    "add for copy": add_for_copy,
-}
+_KINDS: tuple[Damage, ...] = (
+    *(deleted, duplicated, moved, swapped, wrong_submatrix, wrong_offset, wrong_row_range),
+    *(wrong_row_index, wrong_scale, wrong_component, copy_for_add, add_for_copy),
+)
+KINDS = {each.__name__.replace("_", " "): each for each in _KINDS}
 """The kinds of damage."""

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_computation import ComputationRequest, IoSpecification
@@ -25,7 +25,7 @@ from nnet3_report.pages.page import described_rows
 from nnet3_runtime_cuda import NnetComputer
 from nnet3_tools.models.describing import nnet3_report
 from page_elements import Elements
-from small_networks import network, stacked
+from small_networks import network, request_for, stacked
 from threadpoolctl import threadpool_info
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -53,15 +53,18 @@ def nnet() -> Nnet:
     return parse_config(CONFIG)
 
 
-def request() -> ComputationRequest:
-    """Asks for four frames."""
-    return ComputationRequest(
-        inputs=[
-            IoSpecification.from_range("input", -1, 4),
-            IoSpecification.from_range("ivector", 0, 1),
-        ],
-        outputs=[IoSpecification.from_range("output", 0, 4)],
-    )
+def request(last: int = 4, step: int = 1) -> ComputationRequest:
+    """Asks for frames before the last one."""
+    wanted = request_for(range(-1, last), range(0, last, step))
+    ivector = IoSpecification.from_range("ivector", 0, 1)
+    return attrs.evolve(wanted, inputs=[*wanted.inputs, ivector])
+
+
+def report(*arguments: object, status: int = 0) -> Result:
+    """Runs nnet3-report."""
+    done = CliRunner().invoke(nnet3_report, [str(each) for each in arguments])
+    assert done.exit_code == status, done.output
+    return done
 
 
 def test_many_components() -> None:
@@ -141,14 +144,8 @@ def test_frames_computed(nnet: Nnet) -> None:
 
 def test_frames_of_a_long_request(nnet: Nnet) -> None:
     """Of many frames, neighbours share a block, so that the page stays small."""
-    many = ComputationRequest(
-        inputs=[
-            IoSpecification.from_range("input", -1, 30_000),
-            IoSpecification.from_range("ivector", 0, 1),
-        ],
-        outputs=[IoSpecification(name="output", indexes=[(0, t, 0) for t in range(0, 30_000, 3)])],
-    )
-    picture = frames_svg(nnet, build_computation_graph(nnet, many), layers_of(nnet))
+    graph = build_computation_graph(nnet, request(last=30_000, step=3))
+    picture = frames_svg(nnet, graph, layers_of(nnet))
 
     assert picture.count("<rect") == len(layers_of(nnet))
 
@@ -311,12 +308,8 @@ def test_tool(nnet: Nnet, tmp_path: Path) -> None:
     """The tool writes the page, with the request that its options describe."""
     write_nnet(nnet, tmp_path / "final.raw")
 
-    done = CliRunner().invoke(
-        nnet3_report,
-        ["--frames=6", "--train", str(tmp_path / "final.raw"), str(tmp_path / "page.html")],
-    )
+    done = report("--frames=6", "--train", tmp_path / "final.raw", tmp_path / "page.html")
 
-    assert done.exit_code == 0, done.output
     lines = [line.removeprefix("LOG (nnet3-report) ") for line in done.stderr.splitlines()]
     assert lines[0].startswith(f"Read {tmp_path / 'final.raw'}: ")
     assert lines[1:] == [
@@ -335,9 +328,9 @@ def test_tool_names_a_request_that_is_none(nnet: Nnet, tmp_path: Path) -> None:
     """The error about a file that holds no request names the file."""
     write_nnet(nnet, tmp_path / "final.raw")
     (tmp_path / "broken.request").write_text("no request")
-    arguments = ["--request", str(tmp_path / "broken.request"), str(tmp_path / "final.raw"), "out"]
+    arguments = "--request", tmp_path / "broken.request", tmp_path / "final.raw", "out"
 
-    done = CliRunner().invoke(nnet3_report, arguments)
+    done = report(*arguments, status=1)
 
     assert "broken.request: not a safetensors container" in str(done.exception)
 
@@ -348,12 +341,10 @@ def test_tool_without_request(tmp_path: Path) -> None:
         "input-node name=input dim=2\noutput-node name=output input=ReplaceIndex(input, t, 1000)\n"
     )
     write_nnet(nnet, tmp_path / "final.raw")
-    arguments = [str(tmp_path / "final.raw"), str(tmp_path / "page.html")]
+    arguments = tmp_path / "final.raw", tmp_path / "page.html"
 
-    done = CliRunner().invoke(nnet3_report, arguments)
-    asked = CliRunner().invoke(nnet3_report, ["--frames=50", *arguments])
+    done = report(*arguments)
+    report("--frames=50", *arguments, status=1)
 
-    assert done.exit_code == 0, done.output
     assert "the page is without a request, as 50 frames fail" in done.output
     assert "<h2>A request</h2>" not in (tmp_path / "page.html").read_text()
-    assert asked.exit_code == 1

@@ -47,8 +47,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def compute(*arguments: str) -> CompletedProcess[str]:
-    """Runs nnet3-compute within this process."""
-    return run_tool("nnet3-compute", *arguments)
+    """Runs nnet3-compute within this process; some utterances fail."""
+    return run_tool("nnet3-compute", *arguments, expected=255)
 
 
 def compute_apart(*arguments: str) -> CompletedProcess[str]:
@@ -127,8 +127,8 @@ def test_outputs_for_examples() -> None:
     )
     compute = functools.partial(run_tool, "nnet3-compute-from-egs")
     for jobs in ("0", "1", "2"):
-        done = compute(f"--jobs={jobs}", "final.raw", "ark:egs.ark", f"ark:{jobs}.ark")
-        assert done.returncode == 0, done.stderr
+        arguments = f"--jobs={jobs}", "final.raw", "ark:egs.ark", f"ark:{jobs}.ark"
+        done = compute(*arguments, expected=0)
         assert "Processed 70 examples." in done.stderr
     refused = compute("--jobs=2", "cat final.raw |", "ark:egs.ark", "ark:x.ark")
 
@@ -183,7 +183,6 @@ def test_mistakes(arguments: list[str], message: str) -> None:
     """Each mistake is reported, and no table is begun."""
     done = compute("--jobs=2", *arguments, "ark:out.ark")
 
-    assert done.returncode == 255
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert not list(Path().glob("out.ark*"))
@@ -196,5 +195,5 @@ def test_dask() -> None:
         assert "--dask needs Dask's scheduler: pip install distributed" in done.stderr
         return
     compute_apart("--dask=local", "--jobs=2", "final.raw", "ark:feats.ark", "ark:dask.ark")
-    assert compute("--jobs=1", "final.raw", "ark:feats.ark", "ark:1.ark").returncode == 255
+    compute("--jobs=1", "final.raw", "ark:feats.ark", "ark:1.ark")
     assert Path("dask.ark").read_bytes() == Path("1.ark").read_bytes()

@@ -13,10 +13,15 @@ from unittest import mock
 from nnet3_tools import entry_points
 
 
-def run_tool(tool: str, *arguments: str | Path) -> CompletedProcess[str]:
-    """Runs a tool; returns status, output and messages.
+def run_tool(
+    tool: str, *arguments: str | Path, expected: int | None = None
+) -> CompletedProcess[str]:
+    """Runs a tool, and asserts that it ends with the expected status, if any.
 
     Tests of how a tool begins, is interrupted or uses its standard streams start processes.
+
+    Returns:
+        Status, output and messages.
     """
     command, status = [tool, *map(str, arguments)], None
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
@@ -33,4 +38,6 @@ def run_tool(tool: str, *arguments: str | Path) -> CompletedProcess[str]:
         except SystemExit as end:
             status = end.code
     out.seek(0)
-    return CompletedProcess(command, int(status or 0), out.read(), err.getvalue())
+    done = CompletedProcess(command, int(status or 0), out.read(), err.getvalue())
+    assert expected in (None, done.returncode), done.stderr
+    return done
