@@ -9,14 +9,9 @@ import numpy as np
 from nnet3_compiler import compile_computation, compile_looped
 from nnet3_computation import ComputationRequest, NnetComputation, parse_computation
 from nnet3_computation.text import SUBMATRIX
-from nnet3_descriptors import Nnet, parse_config
+from nnet3_descriptors import Nnet
 from nnet3_runtime_cuda import NnetComputer
-from small_networks import request_for
-
-NODES = """
-component-node name=c component=c input={descriptor}
-output-node name=output input=c
-"""
+from small_networks import network, request_for
 
 
 def single(component: str, *, dim: int, descriptor: str = "input", seed: int = 0) -> Nnet:
@@ -28,8 +23,11 @@ def single(component: str, *, dim: int, descriptor: str = "input", seed: int = 0
         descriptor: The input of the component.
         seed: Seed of the parameters.
     """
-    text = f"input-node name=input dim={dim}\ncomponent name=c {component}\n"
-    return parse_config(text + NODES.format(descriptor=descriptor), rng=np.random.default_rng(seed))
+    return network(
+        f"input-node name=input dim={dim}\ncomponent name=c {component}\n"
+        f"component-node name=c component=c input={descriptor}\noutput-node name=output input=c\n",
+        seed,
+    )
 
 
 def request(
