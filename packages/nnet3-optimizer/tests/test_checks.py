@@ -6,9 +6,9 @@ from brief_computations import NNET, computation
 from nnet3_compiler import compile_computation
 from nnet3_computation import CheckError, NnetComputation
 from nnet3_computation.commands import columns
-from nnet3_descriptors import Nnet, parse_config
+from nnet3_descriptors import Nnet
 from nnet3_optimizer import check_computation
-from small_networks import request_for
+from small_networks import network, request_for, stacked
 
 FORWARD = """
 m1 = accept input
@@ -94,19 +94,16 @@ def test_sound_computations_pass() -> None:
         check_computation(NNET, computation(text))
 
 
-TWO_TDNNS = """
-input-node name=input dim=4
-component name=a type=TdnnComponent input-dim=4 output-dim=4 time-offsets=-1,1
-component name=b type=TdnnComponent input-dim=4 output-dim=4 time-offsets=-1,1
-component-node name=a component=a input=input
-component-node name=b component=b input=a
-output-node name=output input=b
-"""
+TWO_TDNNS = stacked(
+    4,
+    "a Tdnn input-dim=4 output-dim=4 time-offsets=-1,1",
+    "b Tdnn input-dim=4 output-dim=4 time-offsets=-1,1",
+)
 
 
 def with_first_indexes(command: type) -> tuple[Nnet, NnetComputation]:
     """Two layers, and their computation, in which all commands of a kind use the first indexes."""
-    nnet = parse_config(TWO_TDNNS)
+    nnet = network(TWO_TDNNS)
     request = request_for(range(-2, 4), range(2), derivs=["output"], need_model_derivative=True)
     compiled = compile_computation(nnet, request)
     table = compiled.command_table.copy()

@@ -13,7 +13,7 @@ from nnet3_computation import IoSpecification, NnetComputation
 from nnet3_computation.commands import FIRST_OPERAND_COLUMN, OPCODE_COLUMN, SCHEMA, AddRows
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_optimizer import EquivalenceError, optimize, verify_equivalent
-from small_networks import request_for
+from small_networks import request_for, stacked
 from stand_ins import agree, results
 
 PROGRAM = """
@@ -130,20 +130,14 @@ component-node name=affine3 component=affine3 input=norm2
 output-node name=output input=affine3
 """
 
-STATISTICS = """
-input-node name=input dim=4
-component name=affine1 type=NaturalGradientAffineComponent input-dim=8 output-dim=6
-component-node name=affine1 component=affine1 input=Append(Offset(input, -1), input)
-component name=extract type=StatisticsExtractionComponent input-dim=6 input-period=1 \
-output-period=1
-component-node name=extract component=extract input=affine1
-component name=pool type=StatisticsPoolingComponent input-dim=13 input-period=1 \
-left-context=4 right-context=4 num-log-count-features=0 output-stddevs=true
-component-node name=pool component=pool input=extract
-component name=affine2 type=AffineComponent input-dim=12 output-dim=3
-component-node name=affine2 component=affine2 input=pool
-output-node name=output input=affine2
-"""
+STATISTICS = stacked(
+    4,
+    "affine1 NaturalGradientAffine input-dim=8 output-dim=6",
+    "extract StatisticsExtraction input-dim=6",
+    "pool StatisticsPooling input-dim=13 left-context=4 right-context=4 output-stddevs=true",
+    "affine2 Affine input-dim=12 output-dim=3",
+    splice="Append(Offset(input, -1), input)",
+)
 
 
 def cut(io: IoSpecification) -> IoSpecification:

@@ -104,10 +104,5 @@ def test_merging_knows_whose_zeros_are_looked_at() -> None:
 
     known = merged.findings.needs_zeros
     assert isinstance(known, np.ndarray)
-    assert where_true(known) == where_true(fresh(merged).needs_zeros) == [4]
-
-
-def where_true(mask: np.ndarray) -> list[int]:
-    """The positions at which a mask is True."""
-    found: list[int] = np.flatnonzero(mask).tolist()
-    return found
+    assert np.flatnonzero(known).tolist() == [4]
+    assert np.flatnonzero(fresh(merged).needs_zeros).tolist() == [4]

@@ -15,50 +15,45 @@ Elements = list[list[Counter[tuple[int, int, int]]]]
 """For each row and column, the number of times that each element (source, row, column) is added."""
 
 
+Span = tuple[int, int, int]
+"""A number of rows, or columns, the first of them in the source, and the first in the matrix."""
+
+
 @attrs.frozen
 class Copy:
     """Some rows and columns of a source, set or added to some of a matrix."""
 
     source: int
-    rows: int
-    from_row: int
-    to_row: int
-    cols: int
-    from_col: int
-    to_col: int
+    rows: Span
+    cols: Span
     adds: bool
 
 
 @st.composite
-def copies(draw: st.DrawFn) -> list[Copy]:
-    """Copies within a matrix."""
-    made = []
-    for _ in range(draw(st.integers(1, 6))):
-        count, width = draw(st.integers(1, ROWS)), draw(st.integers(1, COLS))
-        made.append(
-            Copy(
-                source=draw(st.integers(0, SOURCES - 1)),
-                rows=count,
-                from_row=draw(st.integers(0, ROWS - count)),
-                to_row=draw(st.integers(0, ROWS - count)),
-                cols=width,
-                from_col=draw(st.integers(0, COLS - width)),
-                to_col=draw(st.integers(0, COLS - width)),
-                adds=draw(st.booleans()),
-            )
-        )
-    return made
+def spans(draw: st.DrawFn, size: int) -> Span:
+    """Some of so many rows or columns, and where they are copied to."""
+    count = draw(st.integers(1, size))
+    first = st.integers(0, size - count)
+    return count, draw(first), draw(first)
+
+
+COPIES = st.lists(
+    st.builds(Copy, st.integers(0, SOURCES - 1), spans(ROWS), spans(COLS), st.booleans()),
+    min_size=1,
+    max_size=6,
+)
+"""Copies within a matrix."""
 
 
 def elements(steps: list[Copy]) -> Elements:
     """The contents of the matrix, element by element."""
     matrix: Elements = [[Counter() for _ in range(COLS)] for _ in range(ROWS)]
     for step in steps:
-        for row in range(step.rows):
-            for col in range(step.cols):
-                element = step.source, step.from_row + row, step.from_col + col
-                before = matrix[step.to_row + row][step.to_col + col] if step.adds else Counter()
-                matrix[step.to_row + row][step.to_col + col] = before + Counter([element])
+        (rows, from_row, to_row), (cols, from_col, to_col) = step.rows, step.cols
+        for row, col in np.ndindex(rows, cols):
+            element = step.source, from_row + row, from_col + col
+            before = matrix[to_row + row][to_col + col] if step.adds else Counter()
+            matrix[to_row + row][to_col + col] = before + Counter([element])
     return matrix
 
 
@@ -74,12 +69,13 @@ def written(steps: list[Copy]) -> Rectangle:
     sources = contents()
     matrix = Content([0, COLS], [np.zeros(ROWS, np.uint64)])
     for step in steps:
-        part = sources[step.source].read(step.from_row, step.rows, step.from_col, step.cols)
-        matrix.write(step.to_row, step.to_col, step.cols, part, adds=step.adds)
+        (rows, from_row, to_row), (cols, from_col, to_col) = step.rows, step.cols
+        part = sources[step.source].read(from_row, rows, from_col, cols)
+        matrix.write(to_row, to_col, cols, part, adds=step.adds)
     return matrix
 
 
-@given(copies(), copies())
+@given(COPIES, COPIES)
 def test_hashes_are_equal_for_equal_rows_only(one: list[Copy], other: list[Copy]) -> None:
     """Two rows have the same hash exactly if they have the same elements."""
     is_equal = [a == b for a, b in zip(elements(one), elements(other), strict=True)]
@@ -87,7 +83,7 @@ def test_hashes_are_equal_for_equal_rows_only(one: list[Copy], other: list[Copy]
     assert (written(one).rows() == written(other).rows()).tolist() == is_equal
 
 
-@given(copies())
+@given(COPIES)
 def test_parts_of_rows_are_those_of_the_whole(steps: list[Copy]) -> None:
     """What is read of a matrix has the hash of its elements, from whichever column on."""
     matrix = written(steps)

@@ -31,21 +31,16 @@ from nnet3_optimizer import (
 )
 from nnet3_optimizer.passes.limit_derivative_times import limit_derivative_times
 from optimizer_networks import examples
-from small_networks import identity, request_for
+from small_networks import identity, network, request_for, stacked
 from stand_ins import Machine, same_results
 
-CONFIG = """
-input-node name=input dim=4
-component name=affine type=AffineComponent input-dim=8 output-dim=4
-component name=tanh type=TanhComponent dim=4
-component name=final type=AffineComponent input-dim=4 output-dim=4
-component-node name=affine component=affine input=Append(input, IfDefined(Offset(tanh, -1)))
-component-node name=tanh component=tanh input=affine
-component-node name=final component=final input=tanh
-output-node name=output input=final
-"""
-RECURRENT = parse_config(CONFIG)
-FEEDFORWARD = parse_config(CONFIG.replace("IfDefined(Offset(tanh, -1))", "Offset(input, -1)"))
+LAYERS = (
+    "affine Affine input-dim=8 output-dim=4",
+    "tanh Tanh dim=4",
+    "final Affine input-dim=4 output-dim=4",
+)
+RECURRENT = network(stacked(4, *LAYERS, splice="Append(input, IfDefined(Offset(tanh, -1)))"))
+FEEDFORWARD = network(stacked(4, *LAYERS, splice="Append(input, Offset(input, -1))"))
 LATE = parse_config(
     "input-node name=input dim=4\n"
     "output-node name=output input=Sum(input, IfDefined(Offset(input, -11)))"
@@ -171,10 +166,7 @@ def test_limits_change_the_update() -> None:
 
 def test_statistics_keep_their_memo() -> None:
     """Leaving out a Backprop keeps the memo that StoreStats uses."""
-    nnet = parse_config(
-        "input-node name=input dim=4\ncomponent name=norm type=BatchNormComponent dim=4\n"
-        "component-node name=norm component=norm input=input\noutput-node name=output input=norm"
-    )
+    nnet = network(stacked(4, "norm BatchNorm dim=4"))
     request = request_for(range(8), range(8), derivs=DERIVS, store_component_stats=True)
 
     limited = optimize(

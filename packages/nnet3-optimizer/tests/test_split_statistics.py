@@ -10,15 +10,13 @@ from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.passes.convert_addition import convert_addition
 from nnet3_optimizer.passes.renumber import renumber
 from nnet3_optimizer.passes.split_statistics import split_statistics
+from small_networks import stacked
 
-CONFIG = """
-input-node name=input dim=4
-component name=extract type=StatisticsExtractionComponent input-dim=4
-component name=pool type=StatisticsPoolingComponent input-dim=9 left-context=1 right-context=2
-component-node name=extract component=extract input=input
-component-node name=pool component=pool input=extract
-output-node name=output input=pool
-"""
+CONFIG = stacked(
+    4,
+    "extract StatisticsExtraction input-dim=4",
+    "pool StatisticsPooling input-dim=9 left-context=1 right-context=2",
+)
 
 
 def compiled(
