@@ -93,35 +93,7 @@ class TestShift:
 
 
 class TestOptionalTerms:
-    """Tests for `computable`, `used` and `constant_term` of sum descriptors."""
-
-    @pytest.mark.parametrize(
-        ("text", "leaves", "computable", "used"),
-        [
-            ("a", ["01"], "01", ["01"]),
-            ("Sum(a, b)", ["0011", "0101"], "0001", ["0001", "0001"]),
-            ("Failover(a, b)", ["0011", "0101"], "0111", ["0011", "0100"]),
-            ("IfDefined(a)", ["01"], "11", ["01"]),
-            ("Sum(a, IfDefined(b))", ["0011", "0101"], "0011", ["0011", "0001"]),
-            ("IfDefined(Sum(a, b))", ["0011", "0101"], "1111", ["0001", "0001"]),
-            (
-                "Failover(Sum(a, b), IfDefined(c))",
-                ["00110011", "01010101", "00001111"],
-                "11111111",
-                ["00010001", "00010001", "00001110"],
-            ),
-            ("Sum(Failover(a, b), c)", ["0101", "0011", "0111"], "0111", ["0101", "0010", "0111"]),
-            ("Failover(a, Const(2, 3))", ["01"], "11", ["01"]),
-        ],
-    )
-    def test_which_leaves_enter(
-        self, text: str, leaves: list[str], computable: str, used: list[str]
-    ) -> None:
-        """A row is computable, and its leaves are used, as Sum, Failover and IfDefined say."""
-        part = sum_descriptor(text)
-
-        assert (available(computable)[0] == part.computable(available(*leaves))).all()
-        assert (available(*used) == part.used(available(*leaves))).all()
+    """Tests for the constants of sum descriptors; which leaves enter is tested as a property."""
 
     @pytest.mark.parametrize(
         ("text", "leaves", "expected"),
