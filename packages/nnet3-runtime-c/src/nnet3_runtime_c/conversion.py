@@ -24,6 +24,15 @@ from nnet3_runtime_c.commands import Converter, c_name, in_comment, refusals
 from nnet3_runtime_c.constants import Constants, ConversionError, floats
 
 _NAME = re.compile("[a-z][a-z0-9_]{0,30}")
+_KEYWORDS = frozenset(
+    "auto break case char const continue default do double else enum extern float for goto if "
+    "inline int long main register restrict return short signed sizeof static struct switch "
+    "typedef union unsigned void volatile while "
+    # of C23 and of compilers by default
+    "alignas alignof asm bool constexpr false linux nullptr static_assert thread_local true typeof "
+    "typeof_unqual unix".split()
+)
+"""What cannot be the name of a struct in C, and the name of the program's function."""
 
 
 @attrs.frozen
@@ -93,7 +102,7 @@ def to_c(
         nnet: The network, in test mode.
         computation: One of its computations, optimized or not, in one segment, in several, or a
             loop. Of one for training, the forward part is taken.
-        name: The prefix of all names: lower-case letters, digits and underscores.
+        name: The prefix of all names: lower-case letters, digits and underscores, no keyword.
         weights_in_source: Whether the weights are an array in the source; otherwise the caller
             hands over the content of a file.
         int8: Whether the matrices of affine, linear and TDNN components become integers of 8 bits
@@ -111,6 +120,8 @@ def to_c(
             "expected a name of up to 31 lower-case letters, digits and underscores, found "
             f"{name!r}"
         )
+    if name in _KEYWORDS:
+        raise ConversionError(f"expected a name that C does not keep for itself, found {name!r}")
     computation.check_network(nnet)
     segments, loop = _segments(nnet, computation)
     reasons = [*refusals(nnet, [each for segment in segments for each in segment.commands])]
