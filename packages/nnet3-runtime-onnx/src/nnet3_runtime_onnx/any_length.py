@@ -132,9 +132,11 @@ class _Utterance:
             found = self._frames_of(OUTPUT)
             if isinstance(found, Tensor):
                 raise _FormError(f"'{OUTPUT}' reads no frame")
-            left, right, rows = found.first, found.behind, None
+            # The network may require frames of one side alone. Optional terms read the others:
+            # rows are of the frames that are given, and not of those beside them.
+            left, right, rows = max(found.first, 0), max(found.behind, 0), None
             self._require(left + right + 1)
-            value = moved_axis("Squeeze", found.tensor, -2)
+            value = moved_axis("Squeeze", cut(found, left, right, self._num_frames), -2)
         dim = nnet.node_dim(OUTPUT)
         assert graph.leading is not None
         graph.output(OUTPUT, value.name, [graph.leading, rows or OUTPUT_FRAMES, dim])
