@@ -272,4 +272,4 @@ def test_decisions_that_do_not_fit() -> None:
     ]
     assert [(key, len(value)) for key, value in read_table("ark:out")] == [("fine", 1)]
     assert damaged.returncode == 255
-    assert said(damaged)[0] == "WARNING utterance 'nan': frame 0 of the features is not finite"
+    assert said(damaged)[0] == "WARNING utterance 'nan': features: row 0 is not finite"

@@ -149,6 +149,16 @@ def test_frozen_normalisation() -> None:
     assert cmvn.state.speaker[0, -1] == 5.0
 
 
+def test_arrays_are_not_the_callers() -> None:
+    """Statistics that change after a state was made do not change the state."""
+    statistics = np.ones((2, 3))
+
+    state = OnlineCmvnState(of_all=statistics)
+    statistics[:] = 7.0
+
+    np.testing.assert_array_equal(state.of_all, np.ones((2, 3)))
+
+
 def test_form_of_files(tmp_path: Path) -> None:
     """Text and binary files have Kaldi's tokens, layouts and precisions."""
     one = IvectorExtractor(

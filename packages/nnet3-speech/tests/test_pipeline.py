@@ -1,8 +1,11 @@
 """What a network reads: as the folder says, and the same however a recording comes."""
 
+import copy
+import pickle
 import shutil
 from pathlib import Path
 
+import attrs
 import numpy as np
 import pytest
 from hypothesis import given
@@ -218,3 +221,55 @@ def test_online_folder(tmp_path: Path) -> None:
     )
 
     assert FeaturePipeline.of(folder).dim == 7
+
+
+def test_speaker_of_another_model(tmp_path: Path) -> None:
+    """A speaker is refused by a model with other Gaussians, statistics or parts."""
+    own = FeaturePipeline.of(vosk_folder(tmp_path), with_ivectors=True)
+    assert own.ivectors is not None
+    extractor = own.ivectors.extractor
+    moved = attrs.evolve(extractor, projections=extractor.projections[::-1])
+    other = attrs.evolve(own, ivectors=attrs.evolve(own.ivectors, extractor=moved))
+    without = attrs.evolve(own, ivectors=None)
+    stream = other.stream(16000)
+    stream.push(SAMPLES)
+
+    own.stream(16000, own.stream(16000).speaker)
+    with pytest.raises(SpeechError, match="expected one of this extractor, found one of another"):
+        own.stream(16000, stream.speaker)
+    with pytest.raises(SpeechError, match="which has no ivectors"):
+        without.stream(16000, stream.speaker)
+    with pytest.raises(SpeechError, match="speaker: expected Speaker, found PipelineStream"):
+        own.stream(16000, stream)  # type: ignore[arg-type]
+    with pytest.raises(SpeechError, match="speaker: expected Speaker, found dict"):
+        own.stream(16000, {})  # type: ignore[arg-type]
+
+
+def test_speaker_with_other_statistics(pipeline: FeaturePipeline) -> None:
+    """Statistics of many speakers, which normalise features, tell models apart, too."""
+    state = OnlineCmvnState(of_all=cmvn_stats(np.ones((9, 5))))
+    other = OnlineCmvnState(of_all=cmvn_stats(np.zeros((9, 5))))
+    one, another = (
+        attrs.evolve(pipeline, cmvn=(OnlineCmvnOptions(), each)) for each in (state, other)
+    )
+
+    with pytest.raises(SpeechError, match="found other statistics of many speakers"):
+        one.stream(16000, another.stream(16000).speaker)
+
+
+def test_pickles(tmp_path: Path) -> None:
+    """Folders and pipelines go to other processes; values keep their arrays read-only there."""
+    folder = vosk_folder(tmp_path)
+    pipeline = FeaturePipeline.of(folder, with_ivectors=True)
+
+    there = pickle.loads(pickle.dumps(pipeline))  # noqa: S301, bytes of our own
+
+    assert pickle.loads(pickle.dumps(folder)) == folder  # noqa: S301, bytes of our own
+    assert there.ivectors.sources == pipeline.ivectors.sources
+    assert there.ivectors.digest == pipeline.ivectors.digest
+    assert not there.ivectors.extractor.projections.flags.writeable
+    expected, found = (each.compute(SAMPLES, 16000) for each in (pipeline, there))
+    np.testing.assert_array_equal(found.features, expected.features)
+    np.testing.assert_array_equal(found.online_ivectors, expected.online_ivectors)
+    with pytest.raises(TypeError, match="PipelineStream cannot be copied or pickled"):
+        copy.copy(pipeline.stream(16000))

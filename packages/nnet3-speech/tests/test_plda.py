@@ -7,7 +7,9 @@
 
 from __future__ import annotations
 
+import copy
 import io
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +81,15 @@ def test_file_comes_back() -> None:
     assert text.getvalue() == again.getvalue()
     assert text.getvalue().startswith(b"<Plda>  [ 0.777145 0.4816283 0.5883141 ")
     assert text.getvalue().endswith(b" 0.07712622 0.04510998 ]\n</Plda> ")
+
+
+def test_copies_are_read_only() -> None:
+    """What is copied or unpickled cannot be changed either."""
+    plda = random_plda(0)
+
+    for twin in (copy.copy(plda), copy.deepcopy(plda), pickle.loads(pickle.dumps(plda))):  # noqa: S301
+        np.testing.assert_array_equal(twin.matrix, plda.matrix)
+        assert not any(each.flags.writeable for each in (twin.mean, twin.matrix, twin.psi))
 
 
 def test_path(tmp_path: Path) -> None:

@@ -44,24 +44,6 @@ def check_finite(values: _Array, what: str) -> _Array:
     return values
 
 
-def feature_matrix(features: npt.ArrayLike) -> npt.NDArray[np.float32]:
-    """Features as (frames, dim) float32.
-
-    Raises:
-        SpeechError: they are no matrix of finite numbers with a column or more.
-    """
-    values = np.asarray(features)
-    if values.ndim != 2 or not values.shape[1] or values.dtype.kind not in "iuf":
-        raise SpeechError(
-            f"expected features (frames, dim), found shape {values.shape}, {values.dtype}"
-        )
-    values = values.astype(np.float32, copy=False)
-    finite = np.isfinite(values).all(axis=1)
-    if not finite.all():
-        raise SpeechError(f"frame {int(finite.argmin())} of the features is not finite")
-    return values
-
-
 Array = npt.NDArray[np.float64]
 
 _SMALLEST_SQUARE = float(np.finfo(np.float64).tiny)

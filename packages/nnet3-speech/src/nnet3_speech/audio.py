@@ -65,8 +65,13 @@ def read_wav(source: str | os.PathLike[str] | IO[bytes]) -> Recording:
     """
     if isinstance(source, (str, os.PathLike)):
         name = os.fspath(source)
-    else:
+    elif hasattr(source, "read"):
         name = str(getattr(source, "name", "the recording"))
+    else:
+        raise SpeechError(
+            f"a recording: expected the path of a WAV file, or a file open for reading bytes, "
+            f"found {type(source).__name__}"
+        )
     try:
         with ExitStack() as stack:
             if isinstance(source, (str, os.PathLike)):
@@ -186,9 +191,15 @@ class _Reader:
         """Up to `size` bytes, or all; in blocks, for a header may claim gigabytes."""
         blocks = bytearray()
         while size is None or len(blocks) < size:
-            block = self._file.read(_BLOCK if size is None else min(_BLOCK, size - len(blocks)))
+            wanted = _BLOCK if size is None else min(_BLOCK, size - len(blocks))
+            block: object = self._file.read(wanted)
             if not block:
                 break
+            if not isinstance(block, bytes | bytearray | memoryview):
+                self._refuse(
+                    "expected a file open for reading bytes, found one that gives "
+                    f"{type(block).__name__}"
+                )
             blocks += block
         self._position += len(blocks)
         return blocks

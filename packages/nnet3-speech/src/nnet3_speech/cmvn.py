@@ -13,10 +13,12 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.files import Reader, Writer
+from nnet3_descriptors.values import frozen as frozen_array
 
-from nnet3_speech.arithmetic import check_finite, computing, feature_matrix
+from nnet3_speech.arithmetic import check_finite, computing
 from nnet3_speech.errors import SpeechError
 from nnet3_speech.feature_options import CmvnOptions, OnlineCmvnOptions, SlidingCmvnOptions
+from nnet3_speech.values import Running, Value, array_field, expect, feature_matrix, numbers
 
 _BY_STATS = CmvnOptions()
 _BY_WINDOW = SlidingCmvnOptions()
@@ -45,11 +47,9 @@ def cmvn_stats(
         SpeechError: the arrays have other shapes or values that are not finite.
     """
     values = feature_matrix(features).astype(np.float64)
-    weight = np.ones(len(values)) if weights is None else np.asarray(weights, np.float64)
-    if weight.shape != values.shape[:1] or not np.isfinite(weight).all():
-        raise SpeechError(
-            f"expected {len(values)} finite weights, one for each frame, found shape {weight.shape}"
-        )
+    weight = np.ones(len(values))
+    if weights is not None:
+        weight = numbers(weights, "weights of frames", weight.shape, kinds="biuf")
     stats = np.zeros((2, values.shape[1] + 1))
     stats[0, :-1] = weight @ values
     stats[1, :-1] = weight @ values**2
@@ -76,21 +76,16 @@ def apply_cmvn(
         SpeechError: the statistics are for another dim, of less than one frame, not finite, too
             large, or lack squares that the options need.
     """
+    expect(options, "options", CmvnOptions)
     values = feature_matrix(features)
     if not options.norm_means:
         return values.copy()
-    table = np.asarray(stats, np.float64)
     dim = values.shape[1]
-    if table.shape not in ((2, dim + 1), (1, dim + 1)):
-        raise SpeechError(
-            f"expected CMVN statistics (2, {dim + 1}) for features of {dim} columns, found "
-            f"{table.shape}"
-        )
+    what = f"CMVN statistics for features of {dim} columns"
+    table = numbers(stats, what, (2, dim + 1), (1, dim + 1))
     count = table[0, -1]
-    if not (np.isfinite(table).all() and count >= 1):
-        raise SpeechError(
-            f"expected finite CMVN statistics of one frame or more, found {count:g} frames"
-        )
+    if count < 1:
+        raise SpeechError(f"{what}: expected one frame or more, found {count:g}")
     if options.norm_vars and len(table) == 1:
         raise SpeechError("--norm-vars=true: the CMVN statistics have no sums of squares")
     with computing("CMVN"):
@@ -119,8 +114,9 @@ def apply_sliding_cmvn(
         (frames, dim) float32.
 
     Raises:
-        SpeechError: see `arrays.feature_matrix`.
+        SpeechError: see `values.feature_matrix`.
     """
+    expect(options, "options", SlidingCmvnOptions)
     given = feature_matrix(features).astype(np.float64)
     if not len(given):
         return given.astype(np.float32)
@@ -198,13 +194,14 @@ _FRAMES_AT_A_TIME = 1000
 """Longer inputs are taken in pieces, so that memory does not grow with them."""
 
 
-def _empty() -> Statistics:
-    return np.zeros((0, 0))
+_NONE = frozen_array(np.zeros((0, 0)))
+_TEXT_PRECISION = 1e-5
+"""Kaldi's text files have seven digits."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class OnlineCmvnState:
-    """What is known of a speaker before an utterance.
+class OnlineCmvnState(Value):
+    """What is known of a speaker before an utterance. Its arrays are read-only.
 
     Attributes:
         speaker: Statistics of the speaker's earlier utterances; (0, 0) for none.
@@ -215,9 +212,9 @@ class OnlineCmvnState:
         SpeechError: the shapes are other ones or differ, or values are not finite.
     """
 
-    speaker: Statistics = attrs.field(factory=_empty)
-    of_all: Statistics
-    frozen: Statistics = attrs.field(factory=_empty)
+    speaker: Statistics = array_field(np.float64, default=_NONE)
+    of_all: Statistics = array_field(np.float64)
+    frozen: Statistics = array_field(np.float64, default=_NONE)
 
     def __attrs_post_init__(self) -> None:
         shape = self.of_all.shape
@@ -240,6 +237,12 @@ class OnlineCmvnState:
                     f"statistics for normalisation, {name}: expected {least:g} frames or more, "
                     f"found {statistics[0, -1]:g}"
                 )
+
+    def is_of(self, statistics: Statistics) -> bool:
+        """Whether these are the statistics of many speakers, as far as a text file tells."""
+        return self.of_all.shape == statistics.shape and np.allclose(
+            self.of_all, statistics, rtol=_TEXT_PRECISION, atol=0.0
+        )
 
     @classmethod
     def read(cls, reader: Reader) -> OnlineCmvnState:
@@ -272,12 +275,14 @@ class OnlineCmvnState:
 _PARTS = {"<SpeakerCmvnStats>": "speaker", "<GlobalCmvnStats>": "of_all", "<FrozenState>": "frozen"}
 
 
-class OnlineCmvn:
+class OnlineCmvn(Running):
     """Normalises the frames of an utterance as they come.
 
     The statistics of a frame are those of the last `cmn_window` frames with it; while the utterance
     has fewer, some of the speaker's and then of the global ones are added, in proportion.
     """
+
+    _instead = "begin another one with its state"
 
     def __init__(self, options: OnlineCmvnOptions, state: OnlineCmvnState) -> None:
         """Begins an utterance.
@@ -285,6 +290,8 @@ class OnlineCmvn:
         Raises:
             SpeechError: a column to skip is not there.
         """
+        expect(options, "options", OnlineCmvnOptions)
+        expect(state, "state", OnlineCmvnState)
         dim = state.of_all.shape[1] - 1
         if outside := [column for column in options.skipped if column >= dim]:
             raise SpeechError(f"--skip-dims: the features have {dim} columns, found {outside}")

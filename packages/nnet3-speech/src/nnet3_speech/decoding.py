@@ -22,6 +22,7 @@ from nnet3_speech.errors import SpeechError
 from nnet3_speech.folders import ModelFolder
 from nnet3_speech.hmm import Transitions, read_transitions, topology_of
 from nnet3_speech.phones import read_symbols
+from nnet3_speech.values import expect_count, expect_positive, numbers
 
 if TYPE_CHECKING:
     import kaldi_decoder
@@ -98,7 +99,14 @@ class WordDecoder:
             max_active: The most states at a time; n-best search has no such limit.
             min_active: The least states at a time, as far as there are so many.
             lattice_beam: The largest difference of paths among the n best.
+
+        Raises:
+            SpeechError: a beam or a number of states is out of range.
         """
+        expect_positive(beam, "beam")
+        expect_positive(lattice_beam, "lattice_beam")
+        expect_count(max_active, "max_active", 2)
+        expect_count(min_active, "min_active", 0)
         self._graph = graph
         self._words = words
         self._boundaries = boundaries or {}
@@ -145,7 +153,7 @@ class WordDecoder:
         )
 
     def decode(
-        self, scores: npt.NDArray[np.float32], frame_seconds: float, *, nbest: int = 1
+        self, scores: npt.ArrayLike, frame_seconds: float, *, nbest: int = 1
     ) -> list[Hypothesis]:
         """The most probable words.
 
@@ -159,26 +167,26 @@ class WordDecoder:
             Hypotheses of different words, the best first; none if no path fits all rows.
 
         Raises:
-            SpeechError: the scores have another number of columns than the model has pdfs.
+            SpeechError: the scores have another number of columns than the model has pdfs, or are
+                not finite; or another number is out of range.
         """
         import kaldi_decoder
 
-        if scores.ndim != 2 or scores.shape[1] != self._num_pdfs:
-            raise SpeechError(
-                f"expected scores with a column for each of {self._num_pdfs} pdfs, found "
-                f"{' x '.join(map(str, scores.shape))}"
-            )
-        if not len(scores):
+        what = f"scores of {self._num_pdfs} pdfs"
+        rows = numbers(scores, what, ("rows", self._num_pdfs), dtype=np.float32)
+        expect_positive(frame_seconds, "frame_seconds")
+        expect_count(nbest, "nbest")
+        if not len(rows):
             return []
         beam, lattice_beam = self._beams
         if nbest == 1:
             most, least = self._active
             options = kaldi_decoder.FasterDecoderOptions(beam, most, least)
-            found = self._best(kaldi_decoder.FasterDecoder(self._graph, options), scores)
+            found = self._best(kaldi_decoder.FasterDecoder(self._graph, options), rows)
         else:
             wide = kaldi_decoder.LatticeSimpleDecoderConfig(beam, lattice_beam)
             decoder = kaldi_decoder.LatticeSimpleDecoder(self._graph, wide)
-            found = self._paths(decoder, scores, nbest)
+            found = self._paths(decoder, rows, nbest)
         hypotheses: dict[tuple[str, ...], Hypothesis] = {}
         for path, is_final in found:
             hypothesis = self._hypothesis(path, is_final, frame_seconds)

@@ -12,14 +12,14 @@ import struct
 
 import attrs
 
-from nnet3_speech.options import option, read_options, require
+from nnet3_speech.options import option, read_options, require, typed
 
 _MOST_SAMPLES = 1 << 20
 """Of a frame, and between frames: a minute at 16 kHz."""
 _WINDOWS = ("hamming", "hanning", "povey", "rectangular", "sine", "blackman")
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, field_transformer=typed)
 class _CommonOptions:
     """Options of `compute-mfcc-feats` and of `compute-fbank-feats`, with the defaults of both.
 
@@ -109,7 +109,7 @@ class _CommonOptions:
             )
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, field_transformer=typed)
 class MfccOptions(_CommonOptions):
     """The options of `compute-mfcc-feats`: an option `--num-ceps` is the field `num_ceps`.
 
@@ -133,7 +133,7 @@ class MfccOptions(_CommonOptions):
         )
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, field_transformer=typed)
 class FbankOptions(_CommonOptions):
     """The options of `compute-fbank-feats`: an option `--use-power` is the field `use_power`.
 
@@ -169,7 +169,7 @@ def _hertz(mel: float) -> float:
 _MOST_DELTAS = 999
 
 
-@attrs.frozen
+@attrs.frozen(field_transformer=typed)
 class CmvnOptions:
     """The options of `apply-cmvn`, as a recipe's `cmvn_opts` has them.
 
@@ -185,7 +185,7 @@ class CmvnOptions:
         require(self, "norm_vars", is_possible, "--norm-means=true with it")
 
 
-@attrs.frozen
+@attrs.frozen(field_transformer=typed)
 class SlidingCmvnOptions:
     """The options of `apply-cmvn-sliding`.
 
@@ -215,7 +215,7 @@ class SlidingCmvnOptions:
         )
 
 
-@attrs.frozen
+@attrs.frozen(field_transformer=typed)
 class DeltaOptions:
     """The options of `add-deltas`.
 
@@ -233,7 +233,7 @@ class DeltaOptions:
     truncate: int = 0
 
 
-@attrs.frozen
+@attrs.frozen(field_transformer=typed)
 class VadOptions:
     """The options of `compute-vad`, as `vad.conf` has them.
 
@@ -253,7 +253,7 @@ class VadOptions:
     vad_proportion_threshold: float = option(0.6, above=0.0, below=1.0)
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, field_transformer=typed)
 class IvectorExtractionConfig:
     """The options of ivector-extract-online2, or of `ivector_extractor.conf`.
 
@@ -304,7 +304,7 @@ class IvectorExtractionConfig:
         return read_options(cls, path)
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, field_transformer=typed)
 class SpliceOptions:
     """Which neighbours stand beside a frame: the options of `splice.conf`.
 
@@ -320,7 +320,7 @@ class SpliceOptions:
     right_context: int = option(4, least=0)
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, field_transformer=typed)
 class OnlineCmvnOptions:
     """The options of `online_cmvn.conf`, which are those of apply-cmvn-online.
 

@@ -8,8 +8,8 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.files import PathOrFile, read_matrix
+from nnet3_descriptors.values import array_of
 
-from nnet3_speech.arithmetic import feature_matrix
 from nnet3_speech.audio import Resampler
 from nnet3_speech.errors import SpeechError
 from nnet3_speech.feature_options import (
@@ -18,6 +18,14 @@ from nnet3_speech.feature_options import (
     MfccOptions,
     SpliceOptions,
     VadOptions,
+)
+from nnet3_speech.values import (
+    Running,
+    Value,
+    array_field,
+    expect,
+    expect_positive,
+    feature_matrix,
 )
 
 _BLOCK = 1 << 16
@@ -40,6 +48,7 @@ class FeatureExtractor:
     """
 
     def __init__(self, options: MfccOptions | FbankOptions) -> None:
+        expect(options, "options", MfccOptions, FbankOptions)
         self.options = options
 
     def __repr__(self) -> str:
@@ -82,7 +91,7 @@ class FeatureExtractor:
         return FeatureStream(self.options, self.dim, _resampler(self.options, rate))
 
 
-class FeatureStream:
+class FeatureStream(Running):
     """The features of one recording, as it comes: see `FeatureExtractor.stream`.
 
     Joined, they equal those of the whole recording, in whatever pieces it comes. The memory does
@@ -159,7 +168,7 @@ class FeatureStream:
 
 
 def _vector(samples: npt.ArrayLike, before: int) -> npt.NDArray[np.float32]:
-    values = np.asarray(samples)
+    values = array_of(samples, "samples", SpeechError)
     if values.ndim != 1 or values.dtype.kind not in "iuf":
         raise SpeechError(
             f"expected the samples of one channel, a vector of numbers, found shape "
@@ -177,6 +186,7 @@ def _vector(samples: npt.ArrayLike, before: int) -> npt.NDArray[np.float32]:
 
 
 def _resampler(options: MfccOptions | FbankOptions, rate: float) -> Resampler | None:
+    expect_positive(rate, "samples in a second")
     wanted = options.sample_frequency
     if rate == wanted:
         return None
@@ -186,7 +196,7 @@ def _resampler(options: MfccOptions | FbankOptions, rate: float) -> Resampler | 
             f"the recording has {rate:g} samples in a second, the model wants {wanted:g} "
             f"(--sample-frequency); --{name.replace('_', '-')}=true would resample it"
         )
-    if not (float(rate).is_integer() and wanted.is_integer() and rate > 0):
+    if not (float(rate).is_integer() and wanted.is_integer()):
         raise SpeechError(
             f"expected whole numbers of samples in a second to resample, found {rate:g} in the "
             f"recording and {wanted:g} (--sample-frequency)"
@@ -236,7 +246,7 @@ Frames = npt.NDArray[np.float32]
 
 
 @attrs.frozen(eq=False)
-class SplicedTransform:
+class SplicedTransform(Value):
     """Splices frames, and multiplies them by a matrix.
 
     Attributes:
@@ -246,7 +256,7 @@ class SplicedTransform:
     """
 
     options: SpliceOptions
-    matrix: Frames = attrs.field(repr=False)
+    matrix: Frames = array_field(np.float32, repr=False)
 
     @classmethod
     def read(cls, options: SpliceOptions, source: PathOrFile) -> SplicedTransform:
@@ -255,7 +265,7 @@ class SplicedTransform:
         Raises:
             ModelFileError: the file cannot be read.
         """
-        return cls(options, np.asarray(read_matrix(source), dtype=np.float32))
+        return cls(options, read_matrix(source))
 
     @property
     def width(self) -> int:
@@ -304,7 +314,7 @@ class SplicedTransform:
         return transformed
 
 
-class Splicer:
+class Splicer(Running):
     """A transform of frames that come in pieces; the first and last one are repeated at the ends.
 
     Joined, the results are those of all frames at a time.
@@ -365,8 +375,9 @@ def add_deltas(features: npt.ArrayLike, options: DeltaOptions = _DELTAS) -> npt.
         (frames, dim * (order + 1)) float32.
 
     Raises:
-        SpeechError: see `arrays.feature_matrix`; or `truncate` is more than the columns.
+        SpeechError: see `values.feature_matrix`; or `truncate` is more than the columns.
     """
+    expect(options, "options", DeltaOptions)
     values = feature_matrix(features)
     if options.truncate > values.shape[1]:
         raise SpeechError(
@@ -412,8 +423,9 @@ def compute_vad(features: npt.ArrayLike, options: VadOptions = _VOICE) -> npt.ND
         (frames,) bool.
 
     Raises:
-        SpeechError: see `arrays.feature_matrix`.
+        SpeechError: see `values.feature_matrix`.
     """
+    expect(options, "options", VadOptions)
     energy = feature_matrix(features)[:, 0]
     frames = len(energy)
     if not frames:

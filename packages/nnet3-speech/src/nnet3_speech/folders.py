@@ -16,7 +16,8 @@ import attrs
 from nnet3_descriptors.files import parse_integer
 
 from nnet3_speech.errors import SpeechError
-from nnet3_speech.options import option, options_of, read_lines
+from nnet3_speech.options import option, options_of, read_lines, typed
+from nnet3_speech.values import Value
 
 _PLACES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "final.mdl": ("network", ("am/final.mdl", "final.mdl", "model/final.mdl")),
@@ -87,7 +88,7 @@ _IGNORED_GROUPS = ("endpoint.", "ivector-silence-weighting.", "optimization.", "
 """Options of online decoding that change neither features nor outputs of the network here."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, field_transformer=typed)
 class FolderOptions:
     """The options of online decoding, from `model.conf` or `online.conf`.
 
@@ -138,7 +139,7 @@ def _read_only(files: Mapping[str, Path]) -> Mapping[str, Path]:
 
 
 @attrs.frozen(kw_only=True)
-class ModelFolder:
+class ModelFolder(Value):
     """What the folder of a speech model has.
 
     `print(folder)` lists it. Files are read when they are needed, except for the options of online

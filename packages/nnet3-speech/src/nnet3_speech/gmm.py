@@ -22,16 +22,18 @@ from nnet3_descriptors.files import (
     new_writer,
     open_reader,
 )
+from nnet3_descriptors.values import frozen
 
 from nnet3_speech.arithmetic import computing
 from nnet3_speech.errors import SpeechError
+from nnet3_speech.values import Value, array_field
 
 Array = npt.NDArray[np.float32]
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class _Mixture:
-    """What both kinds share.
+class _Mixture(Value):
+    """What both kinds share. Arrays are read-only.
 
     Attributes:
         weights: (gaussians,) float32.
@@ -39,7 +41,7 @@ class _Mixture:
             them, or None; they are written again, and never used.
     """
 
-    weights: Array = attrs.field(repr=False)
+    weights: Array = array_field(np.float32, repr=False)
     gconsts: Array | None = attrs.field(default=None, repr=False)
 
     _TOKENS: ClassVar[tuple[str, str]]
@@ -142,8 +144,8 @@ class DiagGmm(_Mixture):
         inv_vars: (gaussians, dim) float32, inverses of the variances.
     """
 
-    means_invvars: Array = attrs.field(repr=False)
-    inv_vars: Array = attrs.field(repr=False)
+    means_invvars: Array = array_field(np.float32, repr=False)
+    inv_vars: Array = array_field(np.float32, repr=False)
 
     _TOKENS = "DiagGMM", "DiagGMM"
 
@@ -212,8 +214,8 @@ class FullGmm(_Mixture):
         inv_covars: (gaussians, dim, dim) float32, inverses of the covariances.
     """
 
-    means_invcovars: Array = attrs.field(repr=False)
-    inv_covars: Array = attrs.field(repr=False)
+    means_invcovars: Array = array_field(np.float32, repr=False)
+    inv_covars: Array = array_field(np.float32, repr=False)
 
     _TOKENS = "FullGMM", "FullGMM"
 
@@ -326,7 +328,7 @@ def _alike(
             )
         with np.errstate(over="ignore"):  # what overflows is refused as not finite
             found.append(matrix.astype(dtype))
-    return np.stack(found) if found else np.zeros((0, 0, 0), dtype)
+    return frozen(np.stack(found)) if found else np.zeros((0, 0, 0), dtype)
 
 
 def _shape(matrix: npt.NDArray[Any]) -> str:

@@ -17,10 +17,11 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.files import PathOrFile, leave_behind, new_writer, open_reader
 
-from nnet3_speech.arithmetic import check_finite, computing, feature_matrix
+from nnet3_speech.arithmetic import check_finite, computing
 from nnet3_speech.cmvn import OnlineCmvnState
 from nnet3_speech.errors import SpeechError
 from nnet3_speech.gmm import Posteriors, read_alike, read_triangles
+from nnet3_speech.values import Value, array_field, feature_matrix
 
 Array = npt.NDArray[np.float64]
 
@@ -37,8 +38,8 @@ less."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class IvectorExtractor:
-    """A trained extractor.
+class IvectorExtractor(Value):
+    """A trained extractor. Its arrays are read-only.
 
     Attributes:
         weight_projections: (gaussians, ivector_dim) float64, what makes the logarithms of the
@@ -49,10 +50,10 @@ class IvectorExtractor:
         prior_offset: The first element of the mean of i-vectors.
     """
 
-    weight_projections: Array = attrs.field(repr=False)
-    weights: Array = attrs.field(repr=False)
-    projections: Array = attrs.field(repr=False)
-    inverse_covariances: Array = attrs.field(repr=False)
+    weight_projections: Array = array_field(np.float64, repr=False)
+    weights: Array = array_field(np.float64, repr=False)
+    projections: Array = array_field(np.float64, repr=False)
+    inverse_covariances: Array = array_field(np.float64, repr=False)
     prior_offset: float
 
     def __attrs_post_init__(self) -> None:
@@ -302,8 +303,10 @@ class IvectorExtractor:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class AdaptationState:
+class AdaptationState(Value):
     """What earlier utterances tell of a speaker (Kaldi's OnlineIvectorExtractorAdaptationState).
+
+    Its arrays are read-only.
 
     Attributes:
         cmvn: For the normalisation of features.
@@ -312,6 +315,8 @@ class AdaptationState:
         num_frames: The sum of the posteriors.
         quadratic: (ivector_dim, ivector_dim) float64, the inverse covariance of the i-vector.
         linear: (ivector_dim,) float64, that times its mean.
+        model: `OnlineIvectorExtractor.digest` of the extractor that it is of; "" where this is not
+            known, as after `read`: Kaldi's files have no place for it.
 
     Raises:
         SpeechError: the shapes do not fit each other, a number is out of range, or values are not
@@ -322,8 +327,9 @@ class AdaptationState:
     prior_offset: float
     max_count: float
     num_frames: float
-    quadratic: Array = attrs.field(repr=False)
-    linear: Array = attrs.field(repr=False)
+    quadratic: Array = array_field(np.float64, repr=False)
+    linear: Array = array_field(np.float64, repr=False)
+    model: str = ""
 
     def __attrs_post_init__(self) -> None:
         size = self.linear.size

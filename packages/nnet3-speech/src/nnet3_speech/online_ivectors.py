@@ -8,8 +8,10 @@ OnlineIvectorFeature.)
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -19,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.files import read_matrix
 
-from nnet3_speech.arithmetic import check_finite, computing, conjugate_gradient, feature_matrix
+from nnet3_speech.arithmetic import check_finite, computing, conjugate_gradient
 from nnet3_speech.cmvn import OnlineCmvn, OnlineCmvnState
 from nnet3_speech.errors import SpeechError
 from nnet3_speech.feature_options import IvectorExtractionConfig, OnlineCmvnOptions, SpliceOptions
@@ -27,6 +29,7 @@ from nnet3_speech.features import SplicedTransform, Splicer
 from nnet3_speech.gmm import DiagGmm, Posteriors, pruned_posteriors
 from nnet3_speech.ivector_extractor import AdaptationState, IvectorExtractor, prior_scale
 from nnet3_speech.options import read_options
+from nnet3_speech.values import Running, Value, array_field, expect, feature_matrix, numbers
 
 Frames = npt.NDArray[np.float32]
 Array = npt.NDArray[np.float64]
@@ -51,7 +54,7 @@ def _read_only(sources: Mapping[str, str]) -> Mapping[str, str]:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class OnlineIvectorExtractor:
+class OnlineIvectorExtractor(Value):
     """All that the estimation of i-vectors reads, ready for many utterances.
 
     Attributes:
@@ -70,7 +73,7 @@ class OnlineIvectorExtractor:
     config: IvectorExtractionConfig
     cmvn_options: OnlineCmvnOptions
     transform: SplicedTransform
-    global_cmvn_stats: Array
+    global_cmvn_stats: Array = array_field(np.float64)
     diag_ubm: DiagGmm
     extractor: IvectorExtractor
     sources: Mapping[str, str] = attrs.field(
@@ -109,7 +112,7 @@ class OnlineIvectorExtractor:
             cmvn_options=found("cmvn-config", lambda path: read_options(OnlineCmvnOptions, path)),
             transform=found("lda-matrix", lambda path: SplicedTransform.read(splice_options, path)),
             global_cmvn_stats=found(
-                "global-cmvn-stats", lambda path: np.asarray(read_matrix(path), dtype=np.float64)
+                "global-cmvn-stats", lambda path: read_matrix(path).astype(np.float64)
             ),
             diag_ubm=found("diag-ubm", DiagGmm.read),
             extractor=found("ivector-extractor", IvectorExtractor.read),
@@ -180,6 +183,21 @@ class OnlineIvectorExtractor:
         """Frames from an i-vector to the next."""
         return self.config.ivector_period
 
+    @cached_property
+    def digest(self) -> str:
+        """A digest of all arrays, which is kept in the states of speakers."""
+        ubm, extractor = self.diag_ubm, self.extractor
+        small = self.transform.options, float(extractor.prior_offset)
+        digest = hashlib.sha256(repr(small).encode())
+        for array in (
+            *(self.transform.matrix, self.global_cmvn_stats),
+            *(ubm.weights, ubm.means_invvars, ubm.inv_vars),
+            *(extractor.projections, extractor.inverse_covariances),
+        ):
+            digest.update(repr(array.shape).encode())
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
     @property
     def no_history(self) -> AdaptationState:
         """The state of a speaker who has not been heard."""
@@ -192,6 +210,14 @@ class OnlineIvectorExtractor:
             num_frames=0.0,
             quadratic=np.eye(size),
             linear=offset * np.eye(1, size)[0],
+        )
+
+    def has(self, state: AdaptationState) -> bool:
+        """Whether a state is of this extractor, as far as can be told of one from a file."""
+        if state.model:
+            return state.model == self.digest
+        return state.cmvn.is_of(self.global_cmvn_stats) and bool(
+            np.isclose(state.prior_offset, self.extractor.prior_offset, rtol=1e-5, atol=0.0)
         )
 
     def compute(
@@ -213,7 +239,7 @@ class OnlineIvectorExtractor:
         return utterance.push(features, last=True), utterance.state
 
 
-class OnlineIvectors:
+class OnlineIvectors(Running):
     """The i-vectors of one utterance, whose frames come in pieces.
 
     Row r is that of the frames from r times the period on, and is estimated from the frames up to
@@ -221,6 +247,8 @@ class OnlineIvectors:
     have come. With `greedy_ivector_extractor` all frames that have come count, and the rows that
     become ready together are equal.
     """
+
+    _instead = "begin another one with its state"
 
     def __init__(
         self, extractor: OnlineIvectorExtractor, state: AdaptationState | None = None
@@ -230,7 +258,9 @@ class OnlineIvectors:
         Raises:
             SpeechError: the state is of another extractor.
         """
+        is_known = state is not None
         state = extractor.no_history if state is None else state
+        expect(state, "the state of the speaker", AdaptationState)
         if state.linear.shape != (extractor.ivector_dim,) or (
             state.cmvn.of_all.shape != extractor.global_cmvn_stats.shape
         ):
@@ -238,6 +268,10 @@ class OnlineIvectors:
                 f"the state of the speaker has i-vectors of {len(state.linear)} dimensions and "
                 f"features of {state.cmvn.of_all.shape[1] - 1}; the extractor has "
                 f"{extractor.ivector_dim} and {extractor.dim}"
+            )
+        if is_known and not extractor.has(state):
+            raise SpeechError(
+                "the state of the speaker: expected one of this extractor, found one of another"
             )
         self._extractor = extractor
         self._before = state
@@ -272,6 +306,7 @@ class OnlineIvectors:
             num_frames=self._num_frames,
             quadratic=extractor.unpacked(self._quadratic),
             linear=self._linear.copy(),
+            model=self._extractor.digest,
         )
         return state.limited(config.max_remembered_frames, config.posterior_scale)
 
@@ -356,12 +391,9 @@ class OnlineIvectors:
                 f"i-vectors: expected features of {self._extractor.dim} columns, found the shape "
                 f"{frames.shape}"
             )
-        counts = np.ones(len(frames)) if weights is None else np.asarray(weights, dtype=np.float64)
-        if counts.shape != (len(frames),) or not np.isfinite(counts).all():
-            raise SpeechError(
-                f"i-vectors: expected a finite weight for each of {len(frames)} frames, found the "
-                f"shape {counts.shape}"
-            )
+        counts = np.ones(len(frames))
+        if weights is not None:
+            counts = numbers(weights, "weights of frames", counts.shape, kinds="biuf")
         return frames, counts
 
     def _splice(self, frames: Frames, counts: Array, last: bool) -> None:

@@ -2,7 +2,8 @@
 
 A class of options is a frozen attrs class. Its field `num_mel_bins` is the option
 `--num-mel-bins`, its default is Kaldi's. `option` gives a field its range, and a name that is no
-Python name. What options have to do with each other a class checks with `require`.
+Python name. The field transformer `typed` makes values be of the types of the fields. What options
+have to do with each other a class checks with `require`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Iterable, Mapping
+from numbers import Integral, Real
 from typing import Any, TypeVar
 
 import attrs
@@ -71,8 +73,42 @@ def require(options: object, name: str, holds: bool, expected: str) -> None:
     """
     if not holds:
         value = getattr(options, name)
-        text = str(value).lower() if isinstance(value, bool) else str(value)[:60]
-        raise SpeechError(f"--{name.replace('_', '-')}={text}: expected {expected}")
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        raise _refusal(name, text, expected)
+
+
+def _refusal(name: str, text: str, expected: str) -> SpeechError:
+    return SpeechError(f"--{name.replace('_', '-')}={text[:60]}: expected {expected}")
+
+
+def typed(_: type, fields: list[attrs.Attribute[Any]]) -> list[attrs.Attribute[Any]]:
+    """attrs' field transformer for classes of options: each value gets the type of its field.
+
+    Numbers of NumPy become Python's, and integers become floats where a float is expected.
+
+    Returns:
+        The fields; they raise a SpeechError for a value of another type.
+    """
+    converter = attrs.Converter(_of_type, takes_field=True)
+    return [field.evolve(converter=converter) for field in fields]
+
+
+def _of_type(value: Any, field: attrs.Attribute[Any]) -> Any:
+    is_bool = isinstance(value, bool) or str(getattr(value, "dtype", "")) == "bool"
+    kind: Any = field.type  # text, until somebody asks attrs to evaluate it
+    make, expected, fits = {
+        "bool": (bool, "true or false", is_bool),
+        "int": (int, "an integer of 32 bits", not is_bool and _is_int32(value)),
+        "float": (float, "a number", not is_bool and isinstance(value, Real)),
+        "str": (str, "a text", isinstance(value, str)),
+    }[getattr(kind, "__name__", kind)]
+    if not fits:
+        raise _refusal(field.name, repr(value), expected)
+    return make(value)
+
+
+def _is_int32(value: object) -> bool:
+    return isinstance(value, Integral) and -(2**31) <= int(value) < 2**31
 
 
 def read_lines(path: str | os.PathLike[str]) -> dict[str, str]:
@@ -150,7 +186,6 @@ def options_of(
 
 def _value(kind: type | None, text: str, where: str) -> Any:
     from nnet3_descriptors.files import parse_integer, parse_real
-    from nnet3_descriptors.indexes import is_int32
 
     if kind is bool:
         if text in _TRUE + _FALSE:
@@ -163,6 +198,6 @@ def _value(kind: type | None, text: str, where: str) -> Any:
         value = parse(text)
     except ValueError:
         raise SpeechError(f"{where}: expected {expected}, found {text[:60]!r}") from None
-    if kind is int and not is_int32(value):
+    if kind is int and not _is_int32(value):
         raise SpeechError(f"{where}: expected an integer of 32 bits, found {text[:60]!r}")
     return value

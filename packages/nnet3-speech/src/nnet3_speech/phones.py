@@ -12,6 +12,7 @@ import numpy.typing as npt
 from nnet3_descriptors.files import read_file
 
 from nnet3_speech.errors import SpeechError
+from nnet3_speech.values import expect_positive, numbers
 
 _NUMBER = re.compile(rb"[0-9]{1,18}")
 
@@ -51,6 +52,8 @@ def read_symbols(path: str | os.PathLike[str]) -> dict[int, str]:
 
 
 _POSITIONS = ("_B", "_E", "_I", "_S")
+_ROUNDING = 1e-3
+"""By so much a sum of probabilities in single precision may be above 1."""
 
 
 @attrs.frozen
@@ -71,7 +74,7 @@ class Phone:
 
 
 def without_positions(
-    posteriors: npt.NDArray[np.float32], names: Sequence[str]
+    posteriors: npt.ArrayLike, names: Sequence[str]
 ) -> tuple[npt.NDArray[np.float32], tuple[str, ...]]:
     """Posteriors of phones without their place in a word: those of "a_B", "a_I", ... are added up.
 
@@ -81,17 +84,21 @@ def without_positions(
 
     Returns:
         (frames, fewer phones) float32, and the names of its columns, in the order of their first.
+
+    Raises:
+        SpeechError: the number of names is not that of columns, or a value is not finite.
     """
+    values = _columns(posteriors, names)
     bare = [name[:-2] if name[-2:] in _POSITIONS and len(name) > 2 else name for name in names]
     columns = {name: number for number, name in enumerate(dict.fromkeys(bare))}
-    sums = np.zeros((len(posteriors), len(columns)), np.float32)
+    sums = np.zeros((len(values), len(columns)), np.float32)
     for column, name in enumerate(bare):
-        sums[:, columns[name]] += posteriors[:, column]
+        sums[:, columns[name]] += values[:, column]
     return sums, tuple(columns)
 
 
 def best_phones(
-    posteriors: npt.NDArray[np.float32], names: Sequence[str], frame_seconds: float
+    posteriors: npt.ArrayLike, names: Sequence[str], frame_seconds: float
 ) -> list[Phone]:
     """The most probable phone of each frame, equal neighbours joined.
 
@@ -103,16 +110,17 @@ def best_phones(
         frame_seconds: Seconds from one row to the next.
 
     Raises:
-        SpeechError: the number of names is not that of columns.
+        SpeechError: the number of names is not that of columns, a value is no probability, or
+            `frame_seconds` is no number above 0.
     """
-    if posteriors.ndim != 2 or posteriors.shape[1] != len(names):
-        raise SpeechError(
-            f"expected posteriors with a column for each of {len(names)} phones, found "
-            f"{' x '.join(map(str, posteriors.shape))}"
-        )
-    if not len(posteriors):
+    values = _columns(posteriors, names)
+    expect_positive(frame_seconds, "frame_seconds")
+    if not values.size:
         return []
-    best = posteriors.argmax(axis=1)
+    for found in (values.min(), values.max()):
+        if not 0.0 <= found <= 1.0 + _ROUNDING:
+            raise SpeechError(f"posteriors: expected probabilities, 0 to 1, found {found:g}")
+    best = values.argmax(axis=1)
     starts = np.flatnonzero(np.diff(best, prepend=-1))
     ends = np.append(starts[1:], len(best))
     return [
@@ -120,7 +128,12 @@ def best_phones(
             names[best[start]],
             float(start * frame_seconds),
             float(end * frame_seconds),
-            float(posteriors[start:end, best[start]].mean()),
+            float(values[start:end, best[start]].mean()),
         )
         for start, end in zip(starts, ends, strict=True)
     ]
+
+
+def _columns(posteriors: npt.ArrayLike, names: Sequence[str]) -> npt.NDArray[np.float32]:
+    what = f"posteriors of {len(names)} phones"
+    return numbers(posteriors, what, ("frames", len(names)), dtype=np.float32)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 
 import attrs
 import numpy as np
@@ -44,6 +45,7 @@ from nnet3_speech.folders import ModelFolder
 from nnet3_speech.ivector_extractor import AdaptationState
 from nnet3_speech.online_ivectors import OnlineIvectorExtractor, OnlineIvectors
 from nnet3_speech.options import options_of, read_options
+from nnet3_speech.values import Running, expect
 
 _VOSK_MAX_COUNT = 100.0
 _XVECTOR_WINDOW = SlidingCmvnOptions(cmn_window=300, center=True)
@@ -203,7 +205,7 @@ class FeaturePipeline:
         return PipelineStream(self, rate, speaker)
 
 
-class PipelineStream:
+class PipelineStream(Running):
     """What a network reads of one recording, as it comes; see `FeaturePipeline.stream`.
 
     Joined, it equals that of the whole recording, in whatever pieces it comes. (Greedy i-vectors
@@ -211,12 +213,24 @@ class PipelineStream:
     """
 
     def __init__(self, pipeline: FeaturePipeline, rate: float, speaker: Speaker | None) -> None:
-        speaker = speaker or Speaker()
+        speaker = Speaker() if speaker is None else speaker
+        expect(speaker, "speaker", Speaker)
+        for part in ("cmvn", "ivectors"):
+            if getattr(speaker, part) is not None and getattr(pipeline, part) is None:
+                raise SpeechError(
+                    f"speaker: expected one of this model, which has no {part}; found one of a "
+                    "model that has"
+                )
         self.pipeline = pipeline
         self._features: FeatureStream = pipeline.extractor.stream(rate)
         self._cmvn = None
         if pipeline.cmvn is not None:
             options, state = pipeline.cmvn
+            if speaker.cmvn is not None and not speaker.cmvn.is_of(state.of_all):
+                raise SpeechError(
+                    "speaker: expected one of this model, found other statistics of many speakers "
+                    "(cmvn)"
+                )
             self._cmvn = OnlineCmvn(options, speaker.cmvn or state)
         self._ivectors = None
         if pipeline.ivectors is not None:
@@ -295,7 +309,7 @@ def _online_cmvn(folder: ModelFolder) -> tuple[OnlineCmvnOptions, OnlineCmvnStat
         options = OnlineCmvnOptions()
     else:
         return None
-    statistics = np.asarray(read_matrix(folder.file("global_cmvn.stats")), dtype=np.float64)
+    statistics = read_matrix(folder.file("global_cmvn.stats")).astype(np.float64)
     return options, OnlineCmvnState(of_all=statistics)
 
 
@@ -320,9 +334,9 @@ def _whole_step(folder: ModelFolder) -> Callable[[Frames], Frames] | None:
         folder.network.name == "final.ext.raw"
     ):
         if "vad.conf" not in folder.files:
-            return lambda features: apply_sliding_cmvn(features, _XVECTOR_WINDOW)
+            return partial(apply_sliding_cmvn, options=_XVECTOR_WINDOW)
         options = read_options(VadOptions, folder.files["vad.conf"])
-        return lambda features: _voiced(features, options)
+        return partial(_voiced, options=options)
     if folder.is_vosk or "online.conf" in folder.files or "cmvn_opts" not in folder.files:
         return None
     path = folder.files["cmvn_opts"]
@@ -331,7 +345,12 @@ def _whole_step(folder: ModelFolder) -> Callable[[Frames], Frames] | None:
     chosen = options_of(CmvnOptions, texts, os.fspath(path))
     if not chosen.norm_means:
         return None
-    return lambda features: apply_cmvn(features, cmvn_stats(features), chosen)
+    return partial(_of_utterance, options=chosen)
+
+
+def _of_utterance(features: Frames, options: CmvnOptions) -> Frames:
+    """Features, normalised over the utterance."""
+    return apply_cmvn(features, cmvn_stats(features), options)
 
 
 def _voiced(features: Frames, options: VadOptions) -> Frames:

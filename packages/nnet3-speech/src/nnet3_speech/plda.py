@@ -21,11 +21,11 @@ from nnet3_descriptors.files import (
     new_writer,
     open_reader,
 )
-from nnet3_descriptors.values import array_of
 
 from nnet3_speech.arithmetic import check_finite, computing
 from nnet3_speech.errors import SpeechError
-from nnet3_speech.speaker_vectors import grouped, rows_of
+from nnet3_speech.speaker_vectors import check_varying, grouped, rows_of
+from nnet3_speech.values import Value, array_field, expect_count, numbers
 
 Array = npt.NDArray[np.float64]
 
@@ -33,15 +33,9 @@ _LEAST_PSI = -1e-6
 """Adaptation leaves values a little below 0 where speakers do not differ."""
 
 
-def _frozen_double(values: npt.ArrayLike) -> Array:
-    array = np.array(values, dtype=np.float64)
-    array.flags.writeable = False
-    return array
-
-
 @attrs.frozen(kw_only=True, eq=False)
-class Plda:
-    """A PLDA model.
+class Plda(Value):
+    """A PLDA model. Its arrays are read-only.
 
     Attributes:
         mean: (dim,) float64, the mean m of all vectors.
@@ -49,9 +43,9 @@ class Plda:
         psi: (dim,) float64, the variances of speakers in this form, in falling order.
     """
 
-    mean: Array = attrs.field(converter=_frozen_double)
-    matrix: Array = attrs.field(converter=_frozen_double, repr=False)
-    psi: Array = attrs.field(converter=_frozen_double, repr=False)
+    mean: Array = array_field(np.float64)
+    matrix: Array = array_field(np.float64, repr=False)
+    psi: Array = array_field(np.float64, repr=False)
 
     def __attrs_post_init__(self) -> None:
         dim = self.mean.size
@@ -142,14 +136,13 @@ class Plda:
         with computing("PLDA"):
             rows = (rows_of(vectors, self.dim) - self.mean) @ self.matrix.T
             if normalize_length:
-                rows *= self.normalization_factor(
-                    rows, num_utts=num_utts, simple_length_normalization=simple_length_normalization
-                )[..., None]
+                factor = self._factor(rows, _positive(num_utts), simple_length_normalization)
+                rows *= factor[..., None]
         return check_finite(rows, "PLDA")
 
     def normalization_factor(
         self,
-        transformed: Array,
+        transformed: npt.ArrayLike,
         *,
         num_utts: npt.ArrayLike = 1,
         simple_length_normalization: bool = False,
@@ -171,12 +164,15 @@ class Plda:
         """
         count = _positive(num_utts)
         with computing("PLDA"):
-            variances = 1.0 if simple_length_normalization else self._psi + 1.0 / count
-            squares = check_finite(np.sum(transformed**2 / variances, axis=-1), "PLDA")
-            return np.sqrt(self.dim / np.where(squares > 0.0, squares, float(self.dim)))
+            return self._factor(rows_of(transformed, self.dim), count, simple_length_normalization)
+
+    def _factor(self, rows: Array, count: Array, is_simple: bool) -> Array:
+        variances = 1.0 if is_simple else self._psi + 1.0 / count
+        squares = check_finite(np.sum(rows**2 / variances, axis=-1), "PLDA")
+        return np.sqrt(self.dim / np.where(squares > 0.0, squares, float(self.dim)))
 
     def log_likelihood_ratio(
-        self, enrolled: Array, tests: Array, *, num_utts: npt.ArrayLike = 1
+        self, enrolled: npt.ArrayLike, tests: npt.ArrayLike, *, num_utts: npt.ArrayLike = 1
     ) -> Array:
         """The logarithm of how much likelier a vector is if it is of the enrolled speaker.
 
@@ -194,9 +190,13 @@ class Plda:
             (...), the ratios.
 
         Raises:
-            SpeechError: a number of utterances is not above 0.
+            SpeechError: see `transform`.
         """
         count, psi = _positive(num_utts), self._psi
+        enrolled, tests = (
+            numbers(each, what, ("...", self.dim))
+            for what, each in (("enrolled vectors", enrolled), ("tests", tests))
+        )
         with computing("PLDA"):
             weight = count * psi / (count * psi + 1.0)
             variance = 1.0 + psi / (count * psi + 1.0)
@@ -317,11 +317,12 @@ class Plda:
         Args:
             vectors: (n, dim), vectors of utterances, more than dim.
             speakers: The speaker of each, n; at least one has more than one utterance.
-            num_em_iters: Number of iterations.
+            num_em_iters: Number of iterations, 1 or more.
 
         Raises:
-            SpeechError: there are too few vectors, or they do not vary.
+            SpeechError: there are too few vectors, or they do not vary within speakers.
         """
+        expect_count(num_em_iters, "num_em_iters")
         _, means, counts, rest = grouped(vectors, speakers)
         num_vectors, dim = rest.shape
         if num_vectors <= dim:
@@ -329,6 +330,8 @@ class Plda:
         if num_vectors == len(means):
             raise SpeechError("PLDA: no speaker has more than one vector")
         scatter, mean = rest.T @ rest, means.mean(axis=0)
+        size = max(np.abs(means).max(), np.abs(rest).max())
+        check_varying(np.trace(scatter) / num_vectors, size, "PLDA")
         within = between = np.eye(dim)
         for _ in range(num_em_iters):
             inverse_within, inverse_between = np.linalg.inv(within), np.linalg.inv(between)
@@ -357,7 +360,7 @@ class Plda:
 
 def _positive(num_utts: npt.ArrayLike) -> Array:
     """Numbers of utterances, with an axis behind that the dims of vectors take."""
-    count = array_of(num_utts, "num_utts", SpeechError)
-    if count.dtype.kind not in "iuf" or not (count > 0).all():
+    count = numbers(num_utts, "num_utts", (), ("...", "n"))
+    if not (count > 0).all():
         raise SpeechError(f"num_utts: expected numbers above 0, found {num_utts!r:.60}")
-    return count.astype(np.float64)[..., None]
+    return count[..., None]

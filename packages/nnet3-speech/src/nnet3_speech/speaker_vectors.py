@@ -11,10 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors.values import array_of
+from nnet3_descriptors.values import is_integer
 
 from nnet3_speech.arithmetic import check_finite, computing
 from nnet3_speech.errors import SpeechError
+from nnet3_speech.values import numbers
 
 Array = npt.NDArray[np.float64]
 
@@ -104,14 +105,19 @@ def estimate_lda(
 
     Raises:
         SpeechError: there are too few vectors, or they do not vary within speakers; or `dim` is
-            not between 1 and the columns.
+            not between 1 and the columns, or another number out of range.
     """
     rows = rows_of(vectors)
     mean = rows.mean(axis=0)
     _, means, counts, rest = grouped(rows - mean, speakers)
     columns = len(mean)
-    if not 1 <= dim <= columns:
+    if not is_integer(dim) or not 1 <= dim <= columns:
         raise SpeechError(f"LDA: expected to keep 1 to {columns} dims, found {dim}")
+    if not (0.0 <= total_covariance_factor <= 1.0 and 0.0 < covariance_floor <= 1.0):
+        raise SpeechError(
+            "LDA: expected a total_covariance_factor from 0 to 1 and a covariance_floor above 0 "
+            f"and up to 1, found {total_covariance_factor} and {covariance_floor}"
+        )
     if len(rows) < columns or len(rows) == len(means):
         raise SpeechError(
             f"LDA of {columns} columns: expected at least as many vectors, and a speaker with more "
@@ -121,8 +127,7 @@ def estimate_lda(
         within = rest.T @ rest / len(rows)
         between = (means * counts[:, None]).T @ means / len(rows)
         values, directions = np.linalg.eigh(within + total_covariance_factor * between)
-        if not values[-1] > 0.0:
-            raise SpeechError("LDA: the vectors do not vary within speakers")
+        check_varying(max(values[-1], 0.0), np.abs(rows).max(), "LDA")
         floored = np.maximum(values, covariance_floor * values[-1])
         to_unit = (directions / np.sqrt(floored)).T
         _, kept = np.linalg.eigh(to_unit @ between @ to_unit.T)
@@ -142,19 +147,26 @@ def rows_of(vectors: npt.ArrayLike, dim: int | None = None, what: str = "vectors
     Raises:
         SpeechError: they are no such array, have another size, or are not finite.
     """
-    given = array_of(vectors, what, SpeechError)
-    size = "dim" if dim is None else str(dim)
-    is_fit = given.ndim in (1, 2) and given.dtype.kind in "fiu" and given.shape[-1] > 0
-    if not is_fit or (dim is not None and given.shape[-1] != dim):
-        raise SpeechError(
-            f"{what}: expected numbers of the shape (n, {size}) or ({size},), found "
-            f"{given.shape} of {given.dtype}"
-        )
-    rows = given.astype(np.float64)
-    is_finite = np.isfinite(np.atleast_2d(rows)).all(axis=1)
-    if not is_finite.all():
-        raise SpeechError(f"{what}: row {int(np.argmin(is_finite))} is not finite")
-    return rows
+    size = "dim" if dim is None else dim
+    return numbers(vectors, what, ("n", size), (size,), copy=True)
+
+
+_LEAST_DEVIATION = 1e-10
+
+
+def check_varying(variance: float, size: float, what: str) -> None:
+    """Checks that vectors differ by more than rounding.
+
+    Args:
+        variance: How much they vary within speakers.
+        size: Their largest element.
+        what: What is estimated, for the message.
+
+    Raises:
+        SpeechError: they do not.
+    """
+    if not np.sqrt(variance) > _LEAST_DEVIATION * size:
+        raise SpeechError(f"{what}: the vectors do not vary within speakers")
 
 
 def grouped(

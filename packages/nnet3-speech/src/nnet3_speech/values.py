@@ -1,0 +1,160 @@
+"""What callers give, checked: numbers and arrays; and values that nobody can change or copy."""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+from types import MappingProxyType
+from typing import Any, ClassVar, NoReturn, Self
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nnet3_descriptors.values import array_of, is_integer, read_only
+
+from nnet3_speech.errors import SpeechError
+
+
+def expect(value: object, what: str, *kinds: type) -> None:
+    """Checks the type of an argument.
+
+    Raises:
+        SpeechError: the value is of none of these types.
+    """
+    if not isinstance(value, kinds):
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise SpeechError(f"{what}: expected {names}, found {type(value).__name__}")
+
+
+def expect_positive(value: Any, what: str) -> None:
+    """Checks a number.
+
+    Raises:
+        SpeechError: it is no finite number above 0.
+    """
+    if isinstance(value, bool) or not (isinstance(value, Real) and 0.0 < float(value) < math.inf):
+        raise SpeechError(f"{what}: expected a finite number above 0, found {value!r:.60}")
+
+
+def expect_count(value: Any, what: str, least: int = 1) -> None:
+    """Checks an integer.
+
+    Raises:
+        SpeechError: it is none, or below `least`.
+    """
+    if not is_integer(value) or value < least:
+        raise SpeechError(f"{what}: expected an integer from {least} on, found {value!r:.60}")
+
+
+def numbers(
+    values: npt.ArrayLike,
+    what: str,
+    *shapes: tuple[int | str, ...],
+    dtype: type[np.floating[Any]] = np.float64,
+    kinds: str = "iuf",
+    copy: bool = False,
+) -> npt.NDArray[Any]:
+    """The finite numbers of a caller.
+
+    Args:
+        values: The numbers.
+        what: Their name in messages.
+        shapes: Which they may have: ("n", 4) for any rows of 4 numbers. A size "dim" may be any
+            but 0, another text any; "..." in front stands for any number of axes.
+        dtype: Of the result.
+        kinds: The kinds of NumPy's types that are taken for numbers.
+        copy: Whether the result must not be the array of the caller.
+
+    Raises:
+        SpeechError: they are masked, no numbers, of another shape or not finite.
+    """
+    given = array_of(values, what, SpeechError)
+    if given.dtype.kind not in kinds or not any(_fits(given.shape, shape) for shape in shapes):
+        expected = " or ".join(str(shape).replace("'", "") for shape in shapes)
+        raise SpeechError(
+            f"{what}: expected numbers of the shape {expected}, found {given.shape} of "
+            f"{given.dtype}"
+        )
+    with np.errstate(over="ignore"):  # what overflows is refused as not finite
+        array = given.astype(dtype, copy=copy)
+    is_finite = np.isfinite(array)
+    if not is_finite.all():
+        *row, element = np.argwhere(~is_finite)[0].tolist()
+        place = f"row {', '.join(map(str, row))}" if row else f"element {element}"
+        raise SpeechError(f"{what}: {place} is not finite")
+    return array
+
+
+def _fits(found: tuple[int, ...], shape: tuple[int | str, ...]) -> bool:
+    if shape[:1] == ("...",):
+        shape = shape[1:]
+        found = found[-len(shape) :]
+    return len(found) == len(shape) and all(
+        size > 0 if wanted == "dim" else isinstance(wanted, str) or size == wanted
+        for size, wanted in zip(found, shape, strict=True)
+    )
+
+
+def feature_matrix(features: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    """Features as (frames, dim) float32.
+
+    Raises:
+        SpeechError: they are no matrix of finite numbers with a column or more.
+    """
+    return numbers(features, "features", ("frames", "dim"), dtype=np.float32)
+
+
+def array_field(dtype: type[np.floating[Any]], **how: Any) -> Any:
+    """A field of frozen values: an array of numbers that nobody can write to, itself or a copy.
+
+    Args:
+        dtype: Its type.
+        how: Other arguments of `attrs.field`.
+    """
+
+    def convert(values: npt.ArrayLike, field: attrs.Attribute[Any]) -> npt.NDArray[Any]:
+        array = array_of(values, field.name, SpeechError)
+        if array.dtype.kind not in "iuf":
+            raise SpeechError(f"{field.name}: expected an array of numbers, found {array.dtype}")
+        with np.errstate(over="ignore"):  # classes refuse what is not finite
+            return read_only(array.astype(dtype, copy=False))
+
+    return attrs.field(converter=attrs.Converter(convert, takes_field=True), **how)
+
+
+class Value:
+    """Base of frozen attrs classes whose arrays, and mappings, nobody can write to.
+
+    A copy is the value itself. What is unpickled is made anew: unpickled arrays can be written to.
+    """
+
+    __slots__ = ()
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        kind: Any = type(self)
+        fields = {field.alias: getattr(self, field.name) for field in attrs.fields(kind)}
+        plain = {
+            name: dict(value) if isinstance(value, MappingProxyType) else value
+            for name, value in fields.items()
+        }
+        return _made, (kind, plain)
+
+
+def _made(cls: type[Value], fields: dict[str, Any]) -> Value:
+    """The value that `Value.__reduce__` has taken apart."""
+    return cls(**fields)
+
+
+class Running:
+    """Base of what changes with each push, so that a copy, with shared parts, would spoil it."""
+
+    _instead: ClassVar[str] = "begin another one"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"{type(self).__name__} cannot be copied or pickled; {self._instead}")
