@@ -42,7 +42,7 @@ class _Mixture(Value):
     """
 
     weights: Array = array_field(np.float32, repr=False)
-    gconsts: Array | None = attrs.field(default=None, repr=False)
+    gconsts: Array | None = array_field(np.float32, default=None, repr=False)
 
     _TOKENS: ClassVar[tuple[str, str]]
     """The token at the beginning, in current and old files; "/" makes it the one at the end."""
@@ -105,7 +105,7 @@ class _Mixture(Value):
         writer.newline()
         writer.token("<GCONSTS>")
         gconsts = self._constants if self.gconsts is None else self.gconsts
-        writer.vector(np.asarray(gconsts, dtype=np.float32))
+        writer.vector(gconsts.astype(np.float32))
         writer.token("<WEIGHTS>")
         writer.vector(self.weights)
         self._write_rest(writer)

@@ -289,8 +289,8 @@ class Plda(Value):
             SpeechError: there are no vectors, they have another size, or a scale is below 0.
         """
         scales = mean_diff_scale, within_covar_scale, between_covar_scale
-        if not min(scales) >= 0.0:
-            raise SpeechError(f"adaptation: expected scales >= 0, found {min(scales):g}")
+        if wrong := [scale for scale in scales if not scale >= 0.0]:
+            raise SpeechError(f"adaptation: expected scales >= 0, found {wrong[0]:g}")
         rows = np.atleast_2d(rows_of(vectors, self.dim))
         if not len(rows):
             raise SpeechError("adaptation: expected at least one vector, found none")

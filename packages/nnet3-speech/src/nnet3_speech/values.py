@@ -79,9 +79,10 @@ def numbers(
         array = given.astype(dtype, copy=copy)
     is_finite = np.isfinite(array)
     if not is_finite.all():
-        *row, element = np.argwhere(~is_finite)[0].tolist()
-        place = f"row {', '.join(map(str, row))}" if row else f"element {element}"
-        raise SpeechError(f"{what}: {place} is not finite")
+        place = np.argwhere(~is_finite)[0].tolist()
+        row = ", ".join(map(str, place[:-1]))
+        where = f"row {row}" if row else f"element {place[0]}" if place else f"{given}"
+        raise SpeechError(f"{what}: {where} is not finite")
     return array
 
 
@@ -109,10 +110,12 @@ def array_field(dtype: type[np.floating[Any]], **how: Any) -> Any:
 
     Args:
         dtype: Its type.
-        how: Other arguments of `attrs.field`.
+        how: Other arguments of `attrs.field`; a default of None makes None a value.
     """
 
-    def convert(values: npt.ArrayLike, field: attrs.Attribute[Any]) -> npt.NDArray[Any]:
+    def convert(values: Any, field: attrs.Attribute[Any]) -> npt.NDArray[Any] | None:
+        if values is None and field.default is None:
+            return None
         array = array_of(values, field.name, SpeechError)
         if array.dtype.kind not in "iuf":
             raise SpeechError(f"{field.name}: expected an array of numbers, found {array.dtype}")
