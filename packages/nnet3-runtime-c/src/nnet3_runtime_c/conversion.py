@@ -24,13 +24,13 @@ from nnet3_runtime_c.commands import Converter, c_name, in_comment, refusals
 from nnet3_runtime_c.constants import Constants, ConversionError, floats
 
 _NAME = re.compile("[a-z][a-z0-9_]{0,30}")
-_KEYWORDS = frozenset(
+_KEYWORDS = (
     "auto break case char const continue default do double else enum extern float for goto if "
     "inline int long main register restrict return short signed sizeof static struct switch "
     "typedef union unsigned void volatile while "
     # of C23 and of compilers by default
     "alignas alignof asm bool constexpr false linux nullptr static_assert thread_local true typeof "
-    "typeof_unqual unix".split()
+    "typeof_unqual unix"
 )
 """What cannot be the name of a struct in C, and the name of the program's function."""
 
@@ -120,7 +120,7 @@ def to_c(
             "expected a name of up to 31 lower-case letters, digits and underscores, found "
             f"{name!r}"
         )
-    if name in _KEYWORDS:
+    if name in _KEYWORDS.split():
         raise ConversionError(f"expected a name that C does not keep for itself, found {name!r}")
     computation.check_network(nnet)
     segments, loop = _segments(nnet, computation)

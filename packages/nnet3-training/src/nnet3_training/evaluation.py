@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import attrs
 import numpy as np
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from nnet3 import CachingCompiler
 from nnet3_computation import ComputationRequest, NnetComputation
 from nnet3_descriptors import Nnet, components
-from nnet3_runtime_cuda import DeviceNnet, NnetComputer, cuda
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer, TrainingError, cuda
 
 from nnet3_training import objectives
 from nnet3_training.egs.examples import DenseTargets, SparsePosteriors, TrainingExample
@@ -43,6 +43,19 @@ _STATISTICS = (
     "posterior_stats",
 )
 """The fields of components that are statistics."""
+
+
+def check_nnet(nnet: object) -> None:
+    """Checks what a caller gives as a network.
+
+    Raises:
+        TrainingError: it is none.
+    """
+    if not isinstance(nnet, Nnet):
+        raise TrainingError(
+            f"expected a network (Nnet), found {type(nnet).__name__}: nnet3.read_nnet reads "
+            "networks"
+        )
 
 
 def zero_component_stats(nnet: Nnet) -> Nnet:
@@ -238,7 +251,9 @@ class Evaluator:
         Raises:
             DeviceError: there is no such device, or its driver or libraries are missing.
             ExampleError: there is no objective of that name.
+            TrainingError: `nnet` is no `Nnet`.
         """
+        check_nnet(nnet)
         self.objectives: dict[str, objectives.ObjectiveSum] = {}
         self.accuracies: dict[str, Accuracy] = {}
         self.gradient = np.zeros(nnet.num_parameters if gradient else 0)
@@ -248,6 +263,9 @@ class Evaluator:
         self._device_nnet = DeviceNnet(nnet, device=device, trainable=gradient)
         self._compiler = CachingCompiler(nnet, cache_dir=cache_dir)
         self._computers = LatestComputers(self._device_nnet, MOST_COMPUTERS)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an Evaluator cannot be copied or pickled; make one of its network")
 
     def __repr__(self) -> str:
         """The objective at each output so far."""

@@ -7,7 +7,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 from nnet3 import CachingCompiler
 from nnet3_descriptors import Nnet, SerializationError, editing, set_test_mode, values
@@ -16,7 +16,13 @@ from nnet3_runtime_cuda import DeviceNnet, NnetComputer, TrainingError, cuda
 from nnet3_runtime_cuda.device import PostponedSignals
 
 from nnet3_training.egs.examples import TrainingExample
-from nnet3_training.evaluation import Evaluation, Evaluator, LatestComputers, zero_component_stats
+from nnet3_training.evaluation import (
+    Evaluation,
+    Evaluator,
+    LatestComputers,
+    check_nnet,
+    zero_component_stats,
+)
 from nnet3_training.objectives import (
     GivenObjective,
     Objective,
@@ -105,12 +111,16 @@ class Trainer:
                 missing.
             RunError: an environment variable that says how products are computed has no such value;
                 or `trace` is not a `Tracer`, or was asked for on a device.
-            TrainingError: the learning rate or l2 term of a component is infinite.
+            TrainingError: the learning rate or l2 term of a component is infinite; or `nnet` is no
+                `Nnet`, or `options` are no `TrainerOptions`.
             ExampleError: there is no objective of that name, or no output; or `objective` is
                 neither a function nor names.
             OptionError: the folder of the cache is no path.
         """
-        options = options or TrainerOptions()
+        options = TrainerOptions() if options is None else options
+        check_nnet(nnet)
+        if not isinstance(options, TrainerOptions):
+            raise TrainingError(f"expected TrainerOptions, found {type(options).__name__}")
         if options.learning_rate is not None:
             nnet = editing.set_learning_rate(nnet, options.learning_rate)
         if options.zero_component_stats:
@@ -175,6 +185,9 @@ class Trainer:
             optimize_options=self.options.optimize_options,
             cache_dir=self._cache_dir,
         )
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Trainer cannot be copied or pickled; save it and load the file")
 
     def __repr__(self) -> str:
         """The network, the number of minibatches so far, and the objectives."""
@@ -256,7 +269,7 @@ class Trainer:
                 FileNotFoundError.
             SerializationError: it is not a checkpoint, or damaged.
             TrainingError: the run had its own objective function, and none is given; or it had
-                none, and one is given.
+                none, or one of another name, and one is given.
             DeviceError, RunError: as for a new trainer.
         """
         try:
@@ -268,6 +281,13 @@ class Trainer:
                 raise TrainingError(
                     f"'{os.fspath(path)}': the run had {had} of the objective functions that are "
                     f"given to a Trainer, and {given} is given now"
+                )
+            given_name = objective if isinstance(objective, str) else None
+            if given_name != checkpoint.objective_name:
+                raise TrainingError(
+                    f"'{os.fspath(path)}': the objective of the run was "
+                    f"{_described(checkpoint.objective_name)}, and now it is "
+                    f"{_described(given_name)}"
                 )
             trainer = cls.__new__(cls)
             nnet, options = checkpoint.nnet, checkpoint.options
@@ -574,3 +594,7 @@ class Trainer:
     def is_constrained(self, component: int, minibatch: int) -> bool:
         """Whether a step towards a component's orthonormal constraint follows a minibatch."""
         return (component + minibatch) % self.options.orthonormal_period == 0
+
+
+def _described(objective_name: str | None) -> str:
+    return "given by functions" if objective_name is None else f"'{objective_name}'"
