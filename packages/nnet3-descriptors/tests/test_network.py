@@ -1,6 +1,10 @@
 """Networks as values: construction, queries, and changes of values."""
 
+import copy
 import io
+import pickle
+from collections.abc import Callable
+from typing import Any
 
 import attrs
 import numpy as np
@@ -23,6 +27,8 @@ from nnet3_descriptors import (
     write_nnet,
 )
 from nnet3_descriptors.components import TanhComponent
+from nnet3_descriptors.structure import NetworkFingerprint
+from nnet3_descriptors.values import is_frozen
 
 NNET = parse_config(
     """
@@ -75,6 +81,27 @@ def test_lists_become_tuples() -> None:
     assert listed == make(INPUT, TANH_INPUT, TANH, OUTPUT)
     assert hash(listed) == hash(make(INPUT, TANH_INPUT, TANH, OUTPUT))
     assert listed.node_dim("output") == 3
+
+
+def unpickled(value: Any) -> Any:
+    """A value as it arrives in another process."""
+    return pickle.loads(pickle.dumps(value))  # noqa: S301, bytes of our own
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, unpickled])
+def test_copies_are_as_frozen(copied: Callable[[Any], Any]) -> None:
+    """Nobody can write to the arrays of a copy, or of a network from another process."""
+    fingerprint = NetworkFingerprint.of(NNET)
+    assert len(fingerprint.nodes) == len(NNET.nodes)
+    copy_of_fingerprint = copied(fingerprint)
+    network = copied(NNET)
+
+    assert network == NNET
+    assert hash(network) == hash(NNET)
+    assert copied(NNET.components[0]) == NNET.components[0]
+    assert all(map(is_frozen, network.state_dict().values()))
+    assert copy_of_fingerprint == fingerprint
+    assert is_frozen(copy_of_fingerprint.nodes)
 
 
 class TestQueries:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import struct
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import attrs
 import numpy as np
 import pytest
 from example_cases import example_of
 from nnet3_descriptors import ModelFileError
+from nnet3_descriptors.values import is_frozen
 from nnet3_training import (
     DenseTargets,
     ExampleError,
@@ -76,6 +80,29 @@ def test_examples_do_not_follow_the_caller() -> None:
     assert given.indexes[:, 1].tolist() == [0, 1]
     assert targets.values.max() == 0
     assert posteriors.weights.tolist() == [1, 1]
+
+
+def unpickled(value: Any) -> Any:
+    """A value as it arrives in another process."""
+    return pickle.loads(pickle.dumps(value))  # noqa: S301, bytes of our own
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, unpickled])
+def test_copies_are_as_frozen(copied: Callable[[Any], Any]) -> None:
+    """Nobody can write to the arrays of a copy, or of an example from another process."""
+    dense = copied(example_of([np.zeros((1, 2))], [[[1.0, 0.0, 0.0]]]))
+    sparse = copied(labelled(2, 1)).outputs[0]
+    arrays = [
+        *(array for io in dense.inputs for array in (io.indexes, io.values)),
+        dense.outputs[0].supervision.matrix,
+        sparse.indexes,
+        sparse.supervision.splits,
+        sparse.supervision.classes,
+        sparse.supervision.weights,
+    ]
+
+    assert all(map(is_frozen, arrays))
+    assert sparse.supervision.classes.tolist() == [1, 1]
 
 
 def test_minibatches_have_one_shape() -> None:

@@ -38,6 +38,32 @@ def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return array if is_frozen(array) else frozen(array.copy())
 
 
+class ReadOnlyArrays:
+    """Base of frozen attrs classes whose arrays are read-only: those of their copies are, too.
+
+    NumPy makes copied and unpickled arrays writable. Arrays may stand in tuples.
+    """
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self.__getstate__())
+
+
+def _restored(cls: type[object], state: dict[str, Any]) -> object:
+    """Returns the object of these fields, whose arrays nobody else holds; pickles name this."""
+    value: object = object.__new__(cls)
+    put = object.__setattr__.__get__(value)
+    for name, held in state.items():
+        if type(held) is np.ndarray:
+            held.setflags(write=False)
+        elif type(held) is tuple and held and type(held[0]) is np.ndarray:
+            for array in held:
+                array.setflags(write=False)
+        put(name, held)
+    return value
+
+
 def is_masked(values: object) -> bool:
     """Whether this is a masked array, whose mask a conversion would lose."""
     # To import numpy.ma takes a while. Nobody has a masked array before it is imported, or while
@@ -77,13 +103,13 @@ def real_numbers(values: npt.ArrayLike) -> npt.NDArray[Any]:
     """The values as an array, of whatever type they have.
 
     Raises:
-        TypeError: they are masked, complex, text or times, which a conversion would take for
-            something else, or refuse without a reason.
+        TypeError: they are masked, complex, truth values, objects, text or times, which a
+            conversion would take for something else, or refuse without a reason.
     """
     if is_masked(values):
         raise TypeError("found a masked array; filled() makes an array of it")
     array = np.asarray(values)
-    if array.dtype.kind in "cSUmM":
+    if array.dtype.kind in "bcOSUmM":
         raise TypeError(f"expected real numbers, found {array.dtype}")
     return array
 

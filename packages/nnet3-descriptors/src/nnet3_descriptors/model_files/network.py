@@ -21,6 +21,7 @@ from nnet3_descriptors.errors import (
 from nnet3_descriptors.files import source
 from nnet3_descriptors.files.reader import Reader
 from nnet3_descriptors.files.writer import Writer, new_writer
+from nnet3_descriptors.frozen_arrays import ReadOnlyArrays
 from nnet3_descriptors.model_files.transition_model import (
     TransitionModel,
     read_transition_model,
@@ -36,7 +37,7 @@ _LEAST_COMPONENT: Final = len("<ComponentName> x <NoOpComponent> </NoOpComponent
 
 
 @attrs.frozen(kw_only=True, repr=False)
-class AcousticModel:
+class AcousticModel(ReadOnlyArrays):
     """The content of a .mdl file (Kaldi's TransitionModel and AmNnetSimple).
 
     Attributes:

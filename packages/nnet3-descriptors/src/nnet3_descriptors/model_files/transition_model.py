@@ -13,6 +13,7 @@ from nnet3_descriptors.components.declaration.kinds import ArrayKey, read_only_f
 from nnet3_descriptors.descriptors.base import to_single
 from nnet3_descriptors.files.reader import Reader
 from nnet3_descriptors.files.writer import Writer
+from nnet3_descriptors.frozen_arrays import ReadOnlyArrays
 
 _MAX_COUNT = 1 << 24
 _MAX_PHONE = 1 << 20
@@ -54,7 +55,7 @@ class HmmTopology:
 
 
 @attrs.frozen(kw_only=True)
-class TransitionModel:
+class TransitionModel(ReadOnlyArrays):
     """An HMM topology for each phone, and the distributions and probabilities of its states.
 
     Attributes:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from nnet3_descriptors.components.declaration import kinds, properties
 from nnet3_descriptors.descriptors import Descriptor, Node
 from nnet3_descriptors.errors import NetworkError
-from nnet3_descriptors.frozen_arrays import frozen, is_frozen
+from nnet3_descriptors.frozen_arrays import ReadOnlyArrays, frozen, is_frozen
 from nnet3_descriptors.network_structure import (
     ComponentInputNode,
     ComponentNode,
@@ -164,7 +164,7 @@ class _Outline:
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, slots=False)
-class NetworkFingerprint:
+class NetworkFingerprint(ReadOnlyArrays):
     """Digests of the structure that decides a network's programs: eight bytes for each part.
 
     The digest of a node covers its kind, its descriptor and its dimension. The digest of a

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from nnet3_descriptors.files import atomic_write, source
 from nnet3_descriptors.frozen_arrays import (
+    ReadOnlyArrays,
     array_of,
     frozen,
     has_masks,
@@ -22,6 +23,7 @@ from nnet3_descriptors.frozen_arrays import (
 )
 
 __all__ = [
+    "ReadOnlyArrays",
     "Serialized",
     "array_of",
     "frozen",
@@ -65,7 +67,7 @@ def remembered(make: Callable[[A], R]) -> Callable[[A], R]:
     return look_up
 
 
-class Serialized:
+class Serialized(ReadOnlyArrays):
     """Base of the attrs classes whose instances are exchanged between processes.
 
     The README of the package that owns the class describes the content of the container.

@@ -20,6 +20,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors import files
+from nnet3_descriptors.values import ReadOnlyArrays
 
 from nnet3_training import fields
 from nnet3_training.chain.fsts.files import (
@@ -58,7 +59,7 @@ def _check(fst: object, label_dim: int) -> None:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class ChainSupervision:
+class ChainSupervision(ReadOnlyArrays):
     """The correct paths for one or several sequences of the same length (the numerator).
 
     Labels are 1 + the number of a pdf. If there is `fst`, it reads one label for each frame of all

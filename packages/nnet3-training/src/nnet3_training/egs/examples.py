@@ -11,7 +11,7 @@ import numpy.typing as npt
 from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors.files import CompressedMatrix, SparseMatrix
 from nnet3_descriptors.indexes import IndexArray, N, T, is_int32
-from nnet3_descriptors.values import frozen, has_masks, read_only
+from nnet3_descriptors.values import ReadOnlyArrays, frozen, has_masks, read_only
 
 from nnet3_training.errors import ExampleError
 
@@ -160,7 +160,7 @@ def _full_or_compressed(values: npt.ArrayLike | CompressedMatrix) -> FloatArray 
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class DenseTargets:
+class DenseTargets(ReadOnlyArrays):
     """A number for each element of an output: values to be reached, or posteriors.
 
     Attributes:
@@ -192,7 +192,7 @@ class DenseTargets:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class SparsePosteriors:
+class SparsePosteriors(ReadOnlyArrays):
     """A few weighted classes for each row of an output; all other classes have weight 0.
 
     Attributes:
@@ -309,7 +309,7 @@ def _sequence_indexes(lengths: Iterable[int], t_start: int, t_step: int) -> Inde
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class ExampleInput:
+class ExampleInput(ReadOnlyArrays):
     """The values of an input node.
 
     Attributes:
@@ -351,7 +351,7 @@ class ExampleInput:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class ExampleOutput:
+class ExampleOutput(ReadOnlyArrays):
     """The supervision of an output node.
 
     Attributes:

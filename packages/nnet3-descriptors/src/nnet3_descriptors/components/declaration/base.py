@@ -19,6 +19,7 @@ from nnet3_descriptors.components.declaration.properties import (
     ClosedForm,
     ComponentProperties,
 )
+from nnet3_descriptors.frozen_arrays import ReadOnlyArrays
 from nnet3_descriptors.indexes import INT32_MAX, IndexArray
 
 _C = TypeVar("_C", bound="type[Component]")
@@ -36,7 +37,7 @@ def component_family(cls: _C) -> _C:
 
 
 @attrs.frozen(kw_only=True)
-class PrecomputedIndexes:
+class PrecomputedIndexes(ReadOnlyArrays):
     """The base of precomputed indexes, made once for each step; see `precompute_indexes`."""
 
     IS_ABSTRACT: ClassVar[bool] = True
@@ -58,7 +59,7 @@ IndexesType = type[PrecomputedIndexes] | None
 
 
 @component_family
-class Component:
+class Component(ReadOnlyArrays):
     """A component: configuration, and parameters or statistics where it has them.
 
     Row i of the input and output matrices of a component belongs to row i of `input_indexes` and

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nnet3_descriptors.components.declaration import kinds, properties
 from nnet3_descriptors.errors import Nnet3Error
+from nnet3_descriptors.frozen_arrays import ReadOnlyArrays
 from nnet3_descriptors.indexes import AnyIndexes, IndexArray, N, T, X, as_rows, index_keys
 
 RowArray = NDArray[np.int32]
@@ -118,7 +119,7 @@ def times(indexes: IndexArray) -> NDArray[np.int64]:
 
 
 @attrs.frozen(eq=False)
-class Windows:
+class Windows(ReadOnlyArrays):
     """The windows of a component whose rows read all existing rows of a window of time.
 
     Attributes:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors.values import frozen
+from nnet3_descriptors.values import ReadOnlyArrays, frozen
 
 from nnet3_training.egs.examples import array_of
 from nnet3_training.errors import ExampleError
@@ -58,7 +58,7 @@ def _brief(array: npt.NDArray[Any]) -> str:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Fst:
+class Fst(ReadOnlyArrays):
     """A weighted finite-state transducer with tropical weights: costs, negative log-probabilities.
 
     The arcs of a state lie next to one another.
