@@ -59,7 +59,7 @@ def run(nnet: Nnet, **options: object) -> NnetComputer:
         (load, "OptionError RunError DeviceError"),
         (Model.__init__, "OptionError ContextError RunError"),
         (Model.compute, "RunError"),
-        (Model.xvector, "NotComputableError"),
+        (Model.xvector, "RunError"),
         (DeviceNnet.__init__, "DeviceError TrainingError"),
         (NnetComputer, "DeviceError CheckError"),
         (NnetComputer.gradient, "RunError"),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from model_cases import assert_same
 from nnet3_descriptors import write_nnet
 from nnet3_runtime_cuda import RunError
-from nnet3_speech import FbankOptions, FeatureExtractor, SpeechError
+from nnet3_speech import FbankOptions, FeatureExtractor, SpeechError, read_wav
 from small_networks import stacked
 
 RATE = 8000
@@ -104,6 +104,102 @@ def test_units_of_samples(model: nnet3.Model) -> None:
         for quiet in (np.zeros(RATE), np.sign(SAMPLES), SAMPLES[:RATE] / 3):
             model.compute((quiet, RATE))
             push_all(model, [quiet])
+
+
+def unsigned(samples: np.ndarray) -> np.ndarray:
+    """Samples as a WAV file of 8 bits has them."""
+    return (samples / 256 + 128).astype(np.uint8)
+
+
+class Tensor:
+    """An array of another library, whose values are seen only when it is converted."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self._values = values
+
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
+        return self._values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        ((SAMPLES / 32768).tolist(), "all samples are between -1 and 1"),
+        (Tensor(SAMPLES / 32768), "all samples are between -1 and 1"),
+        (SAMPLES.astype(np.int32) * 65536, "the samples are integers of up to 589[0-9]{6}"),
+        (SAMPLES * 256, "the samples are integers of up to 2[0-9]{6}"),
+        (unsigned(SAMPLES), r"the samples are unsigned \(uint8\)"),
+    ],
+    ids=["list", "tensor", "32 bits", "24 bits", "8 bits"],
+)
+def test_other_units(model: nnet3.Model, samples: object, message: str) -> None:
+    """Samples that are not in the units of 16 bits have a warning, whatever holds them."""
+    runs = (
+        lambda: model.compute((samples, RATE)),
+        lambda: model.features((samples, RATE)),
+        lambda: push_all(model, [samples]),
+    )
+    for run in runs:
+        with pytest.warns(UserWarning, match=message) as found:
+            run()
+        assert len(found) == 1
+
+
+def test_read_recordings(model: nnet3.Model, tmp_path: Path) -> None:
+    """What `read_wav` gives is a recording."""
+    recording = read_wav(write_wav(tmp_path / "a.wav"))
+
+    np.testing.assert_array_equal(model.compute(recording), expected(model))
+    [(_, found)] = model.compute_many([("a", recording)])
+    np.testing.assert_allclose(found, expected(model), atol=1e-5)
+
+
+def test_interrupted_streams(model: nnet3.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After Ctrl-C, when frames were taken and not computed, a recording does not go on."""
+    stream = model.audio_stream(RATE)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stream.stream, "push", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        stream.push(SAMPLES)
+    monkeypatch.undo()
+
+    for go_on in (lambda: stream.push(SAMPLES), stream.finish):
+        with pytest.raises(RunError, match="an error broke off this recording"):
+            go_on()
+
+
+def test_refused_samples(model: nnet3.Model) -> None:
+    """Samples that are refused leave a recording as it was."""
+    stream = model.audio_stream(RATE)
+    for wrong in ([np.nan], [[1.0]], "abc", [1e30]):
+        with pytest.raises(SpeechError):
+            stream.push(wrong)
+    np.testing.assert_allclose(
+        np.concatenate([stream.push(SAMPLES), stream.finish()]), expected(model), atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("count", [4000, len(SAMPLES)])
+def test_warnings_that_raise(model: nnet3.Model, count: int) -> None:
+    """The call can be repeated: nothing was taken."""
+    stream, small, parts, warned = model.audio_stream(RATE), SAMPLES[:count] / 32768, [], 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for step in (lambda: stream.push(small), stream.finish):
+            try:
+                parts.append(step())
+            except UserWarning:
+                parts.append(step())
+                warned += 1
+
+    assert warned == 1
+    np.testing.assert_allclose(np.concatenate(parts), expected(model, small), atol=1e-5)
 
 
 def test_xvectors_need_their_layer(tmp_path: Path) -> None:

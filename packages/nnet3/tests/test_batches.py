@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import sys
 import weakref
 from collections.abc import Iterator
@@ -20,7 +22,8 @@ from nnet3.batches.runs import Minibatches, of_sequences
 from nnet3.chunks import Chunk, chunks
 from nnet3.known_results import KnownResults
 from nnet3.utterance_work import Run
-from nnet3_descriptors import Nnet
+from nnet3_descriptors import Nnet, Nnet3Error
+from nnet3_descriptors.forking import ForkError
 from nnet3_runtime_cuda import NnetComputer, RunError
 from small_networks import stacked
 
@@ -425,6 +428,38 @@ def test_errors_name_the_utterance() -> None:
     assert next(results)[0] == items[0][0]
     with pytest.raises(RunError, match=f"utterance '{items[1][0]}': .*not finite|{items[1][0]}"):
         next(results)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_forked_processes(threads: int) -> None:
+    """A forked process cannot go on with the results of the first, says so, and can begin anew."""
+    model = Model(network(WIDE))
+    given = [(str(number), np.ones((300, WIDTH), np.float32)) for number in range(60)]
+    results = model.compute_many(given, threads=threads)
+    next(results)
+    context = multiprocessing.get_context("fork")
+    found = context.Queue()
+
+    def go_on() -> None:
+        try:
+            next(results)
+        except Nnet3Error as error:
+            found.put((type(error), str(error)))
+        found.put(len(list(model.compute_many(given, threads=threads))))
+
+    process = context.Process(target=go_on)
+    process.start()
+    try:
+        kind, message = found.get(timeout=60)
+        assert kind is ForkError
+        assert message.startswith("the process was forked after results of many utterances")
+        assert found.get(timeout=60) == len(given)
+        process.join(60)
+        assert process.exitcode == 0
+        assert len(list(results)) == len(given) - 1
+    finally:
+        process.kill()
 
 
 def test_integers_of_numpy() -> None:

@@ -90,6 +90,9 @@ def test_the_argument_wins_over_the_variable_over_the_users_folder(
     monkeypatch.chdir(tmp_path)
     assert folder_of("below") == str(tmp_path / "below")
     assert folder_of(tmp_path) == str(tmp_path)
+    assert folder_of("~/mine") == folder_of(Path("~/mine")) == "/home/she/mine"
+    monkeypatch.setenv("NNET3_CACHE_DIR", "~")
+    assert folder_of(None) == "/home/she"
 
 
 def test_other_systems_have_other_folders(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,29 +6,46 @@ nnet3-speech computes what the network reads; it is imported when a recording co
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 from nnet3_runtime_cuda import RunError
-from nnet3_runtime_cuda.arrays import FloatArray
+from nnet3_runtime_cuda.arrays import FloatArray, as_array
 
-from nnet3.errors import warn
+from nnet3.errors import NotCopied, warn
 
 if TYPE_CHECKING:
+    import nnet3_speech
     from nnet3_speech import FeaturePipeline, Features, ModelFolder, PipelineStream, Speaker
 
     from nnet3.streams import Stream
 
-Recording: TypeAlias = "str | os.PathLike[str] | tuple[npt.ArrayLike, float]"
-"""A path of a WAV file of one channel, or samples in 16-bit units (n,) and their rate."""
+Recording: TypeAlias = (
+    "str | os.PathLike[str] | tuple[npt.ArrayLike, float] | nnet3_speech.Recording"
+)
+"""A path of a WAV file of one channel, samples in 16-bit units (n,) and their rate, or what
+`read_wav` gives."""
 
 
 def is_recording(value: object) -> TypeGuard[Recording]:
-    """Whether a value is a recording, and not features."""
+    """Whether a value is a recording, maybe a wrong one, and not features."""
     if isinstance(value, tuple):
-        return len(value) == 2 and isinstance(value[1], int | float | np.number)
-    return isinstance(value, str | os.PathLike)
+        return len(value) == 2 and not all(map(_is_array, value))
+    return isinstance(value, str | os.PathLike) or (
+        hasattr(value, "samples") and hasattr(value, "rate")
+    )
+
+
+def _is_array(value: object) -> bool:
+    """Whether a value has elements, as samples and features have, but not a rate."""
+    shape = getattr(value, "shape", None)
+    if shape is not None:
+        return len(shape) > 0
+    kinds = ("__len__", "__array__", "__dlpack__")
+    return not isinstance(value, str | bytes) and any(hasattr(value, kind) for kind in kinds)
 
 
 def pipeline_of(folder: ModelFolder | None, input_dim: int, ivector_dim: int) -> FeaturePipeline:
@@ -68,50 +85,73 @@ def features_of(pipeline: FeaturePipeline, recording: Any) -> Features:
     """What the network reads of a whole recording.
 
     Raises:
-        SpeechError: it cannot be read; it has several channels; or its rate is another one, which
-            the options do not allow.
+        RunError: it has several channels; or what was given is no array of samples and a rate.
+        SpeechError: it cannot be read; or its rate is another one, which the options do not allow.
     """
     if isinstance(recording, tuple):
         samples, rate = recording
+        if not _is_array(samples):
+            found = f"({samples!r:.40}, {type(rate).__name__})"
+            raise RunError(f"a recording: expected (samples, rate), found {found}")
+        samples = as_array(samples, "samples")
         _check_units(samples)
         return pipeline.compute(samples, rate)
-    from nnet3_speech import read_wav
+    name = "a recording"
+    if isinstance(recording, str | os.PathLike):
+        from nnet3_speech import read_wav
 
-    found = read_wav(recording)
-    if len(found.samples) != 1:
+        name, recording = os.fspath(recording), read_wav(recording)
+    if len(recording.samples) != 1:
         raise RunError(
-            f"{os.fspath(recording)}: expected one channel, found {len(found.samples)}; give the "
-            "samples of one of them, and the rate"
+            f"{name}: expected one channel, found {len(recording.samples)}; give the samples of "
+            "one of them, and the rate"
         )
-    return pipeline.compute(found.samples[0], found.rate)
+    return pipeline.compute(recording.samples[0], recording.rate)
 
 
 _TELLING = 8000
 """So many samples that are not silent tell of which units they are."""
 
 
-def _check_units(samples: Any) -> None:
-    """Warns of samples of a full scale of 1, in which many libraries read WAV files."""
-    if not isinstance(samples, np.ndarray) or samples.dtype.kind != "f" or not samples.size:
+def _are_numbers(samples: npt.NDArray[Any]) -> bool:
+    """Whether samples can have units; others are refused elsewhere."""
+    return samples.ndim == 1 and samples.dtype.kind in "fiu" and bool(np.isfinite(samples).all())
+
+
+def _check_units(samples: npt.NDArray[Any]) -> None:
+    """Warns of samples in the units in which many libraries read WAV files.
+
+    These are floats of a full scale of 1, integers of 24 or 32 bits, and unsigned ones of 8 bits.
+    """
+    if not samples.size or not _are_numbers(samples):
         return
-    if np.abs(samples).max() <= 1.0 and (samples != np.rint(samples)).any():
-        warn(
-            "all samples are between -1 and 1; expected the units of 16-bit integers, between "
-            "-32768 and 32767"
-        )
+    loudest = max(float(samples.max()), -float(samples.min()))
+    if samples.dtype.kind == "u":
+        found = f"the samples are unsigned ({samples.dtype})"
+    elif loudest <= 1.0 and (samples != np.rint(samples)).any():
+        found = "all samples are between -1 and 1"
+    elif loudest > 32768 and (samples == np.rint(samples)).all():
+        found = f"the samples are integers of up to {loudest:.0f}"
+    else:
+        return
+    warn(f"{found}; expected the units of 16-bit integers, between -32768 and 32767")
 
 
-class AudioStream:
+class AudioStream(NotCopied):
     """Outputs of a network for samples that come bit by bit; `Model.audio_stream` makes one.
 
-    However the samples are cut, the outputs are the same (but for greedy i-vectors). Samples of
-    which none is beyond -1 and 1 have outputs, and a warning. A chunk reads the newest online
-    i-vector that the frames up to its end allow, as Kaldi's looped decoders do; these estimate it
-    anew for each chunk, and here there is one for each period.
+    However the samples are cut, the outputs are the same (but for greedy i-vectors). Samples in
+    other units, as those of which none is beyond -1 and 1, have outputs, and a warning. A chunk
+    reads the newest online i-vector that the frames up to its end allow, as Kaldi's looped decoders
+    do; these estimate it anew for each chunk, and here there is one for each period.
 
     Attributes:
         stream: The stream of frames that computes the outputs.
     """
+
+    NO_COPY: ClassVar[str] = (
+        "an AudioStream cannot be copied or pickled; another one can begin with its speaker"
+    )
 
     def __init__(self, source: PipelineStream, stream: Stream) -> None:
         """Begins a recording.
@@ -127,6 +167,7 @@ class AudioStream:
         self._ivectors = np.empty((0, source.pipeline.ivector_dim), np.float32)
         self._first_row = 0  # the number of the first of these i-vectors
         self._unchecked: list[npt.NDArray[Any]] | None = []  # samples whose units are not known
+        self._is_broken = False
 
     def __repr__(self) -> str:
         return f"<AudioStream: {self._source!r}, {self.stream!r}>"
@@ -146,15 +187,17 @@ class AudioStream:
             (k, output_dim) float32, the outputs that have become ready; k may be 0.
 
         Raises:
-            SpeechError: they are no vector of finite numbers, or the recording has ended.
-            RunError: see `Stream.push`.
+            SpeechError: they are no vector of finite numbers, or the recording has ended; nothing
+                has changed then.
+            RunError: they are no array; or see `Stream.push`; or an earlier error, or Ctrl-C, broke
+                off the recording.
         """
-        features = self._source.push(samples)
-        if self._unchecked is not None and np.any(samples):
-            self._unchecked.append(np.array(samples))
-            if sum(map(len, self._unchecked)) >= _TELLING:
-                self._check_units()
-        return self._outputs(features, self._source.pipeline.ivector_delay)
+        values = as_array(samples, "samples")
+        unchecked = self._with_unchecked(values)
+        with self._going_on():
+            features = self._source.push(values)
+            self._unchecked = unchecked
+            return self._outputs(features, self._source.pipeline.ivector_delay)
 
     def finish(self) -> FloatArray:
         """Ends the recording.
@@ -164,19 +207,49 @@ class AudioStream:
 
         Raises:
             SpeechError: the recording has ended before.
-            RunError: see `Stream.push`.
+            RunError: see `push`.
         """
-        self._check_units()
-        outputs = [self._outputs(self._source.finish(), delay=0)]
-        if len(self._frames):
-            outputs.append(self._push(len(self._frames), delay=0))
-        return np.concatenate([*outputs, self.stream.finish()])
+        unchecked, self._unchecked = self._unchecked, None
+        if unchecked:
+            _check_units(np.concatenate(unchecked))
+        with self._going_on():
+            outputs = [self._outputs(self._source.finish(), delay=0)]
+            if len(self._frames):
+                outputs.append(self._push(len(self._frames), delay=0))
+            return np.concatenate([*outputs, self.stream.finish()])
 
-    def _check_units(self) -> None:
-        """Warns of samples of a full scale of 1, once."""
-        if self._unchecked:
-            _check_units(np.concatenate(self._unchecked))
+    @contextmanager
+    def _going_on(self) -> Iterator[None]:
+        """Work that takes samples or features: an error within it loses some of them.
+
+        Raises:
+            RunError: there was such an error.
+        """
+        from nnet3_speech import SpeechError
+
+        if self._is_broken:
+            raise RunError("an error broke off this recording: begin another audio_stream")
+        self._is_broken = True
+        try:
+            yield
+        except SpeechError:  # of samples that were not taken
+            self._is_broken = False
+            raise
+        self._is_broken = False
+
+    def _with_unchecked(self, values: npt.NDArray[Any]) -> list[npt.NDArray[Any]] | None:
+        """The samples whose units are not known, with those of a push; None if there are no more.
+
+        Enough of them are checked here, before they are taken, as warnings may raise.
+        """
+        if self._unchecked is None or not _are_numbers(values) or not values.any():
+            return self._unchecked
+        unchecked = [*self._unchecked, np.array(values)]
+        if sum(map(len, unchecked)) < _TELLING:
+            return unchecked
         self._unchecked = None
+        _check_units(np.concatenate(unchecked))
+        return None
 
     def _outputs(self, features: Features, delay: int) -> FloatArray:
         """The outputs of the chunks that new frames complete.

@@ -8,13 +8,14 @@ import os
 import threading
 import time
 from concurrent.futures import CancelledError, Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from nnet3_computation import ComputationRequest, NnetComputation, OptionError
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.forking import GATE
 
+from nnet3.errors import NotCopied
 from nnet3.known_results import KnownResults
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from nnet3_optimizer import OptimizeOptions
 
 
-class CachingCompiler:
+class CachingCompiler(NotCopied):
     """Turns requests into optimized, checked computations, and remembers them.
 
     It remembers the last ones of this process, and in files those of all processes.
@@ -39,6 +40,10 @@ class CachingCompiler:
         known: What is known of the network in the files of the cache; each computation that is made
             is kept there for later processes.
     """
+
+    NO_COPY: ClassVar[str] = (
+        "a CachingCompiler cannot be copied or pickled; save() writes what another one can load()"
+    )
 
     def __init__(
         self,

@@ -41,7 +41,8 @@ def folder_of(cache_dir: str | os.PathLike[str] | None) -> str | None:
 
     Args:
         cache_dir: The folder, or "" for none; None for what NNET3_CACHE_DIR says in the same way,
-            or without this variable a folder among the caches of the user.
+            or without this variable a folder among the caches of the user. A `~` in front is the
+            home of the user.
 
     Raises:
         OptionError: It is no path.
@@ -52,7 +53,7 @@ def folder_of(cache_dir: str | os.PathLike[str] | None) -> str | None:
             return _folder_of_user()
     if not isinstance(cache_dir, str | os.PathLike):
         raise OptionError(f"cache_dir must be a path (got {cache_dir!r:.80})")
-    path = os.fsdecode(cache_dir)
+    path = os.path.expanduser(os.fsdecode(cache_dir))
     try:
         return os.path.abspath(path) if path else None
     except OSError:  # the current folder is gone

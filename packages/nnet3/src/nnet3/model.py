@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Unpack, overload
 
 import attrs
 import numpy as np
@@ -31,11 +31,11 @@ from nnet3.caching import CachingCompiler
 from nnet3.chunk_work import OUTPUT, ChunkNetwork, chunk_work, pooling_node
 from nnet3.chunks import ChunkOptions, options_of
 from nnet3.computer_pool import ComputerPool
-from nnet3.errors import warn
+from nnet3.errors import NotCopied, warn
 from nnet3.folders import labels_of, nnet_of, read_folder
 from nnet3.known_results import KnownResults
 from nnet3.many_utterances import check_table, for_each, is_batch, pairs_of, utterances_of, value_of
-from nnet3.networks import Prepared, only_output
+from nnet3.networks import Prepared, check_name, only_output
 from nnet3.output_scores import ScoreOptions
 from nnet3.utterance_segments import EvenSegmentOptions, SegmentOptions, segment_work
 from nnet3.utterance_work import Work
@@ -123,7 +123,7 @@ def load(
     )
 
 
-class Model:
+class Model(NotCopied):
     """A network for inference: batch-norm and dropout in test mode, computations remembered.
 
     The network must have an input 'input', and may have an input 'ivector'. A model may be used by
@@ -146,6 +146,8 @@ class Model:
             output, or None.
         folder: The folder that the model was loaded from, or None.
     """
+
+    NO_COPY: ClassVar[str] = "a Model cannot be copied or pickled; load it in each process"
 
     def __init__(
         self,
@@ -312,9 +314,9 @@ class Model:
         for the device.
 
         Raises:
-            RunError: there is no such node.
+            RunError: there is no such node, or this is no name.
         """
-        if output in (None, self.output):
+        if output is None or check_name(output) == self.output:
             return self
         with self._making_others:
             found = self._others.get(output)
@@ -323,19 +325,16 @@ class Model:
                 self._others[output] = found
             return found
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a Model cannot be copied or pickled; load it in each process")
-
     def features(self, recording: Recording) -> Features:
         """What the network reads of a recording: features, and online i-vectors if it takes any.
 
         Args:
             recording: The path of a WAV file of one channel, or (samples, rate) with samples (n,)
-                in the units of 16-bit integers.
+                in the units of 16-bit integers, or what `read_wav` of nnet3-speech gives.
 
         Raises:
             RunError: the model has no folder; or the folder gives other dimensions than the network
-                reads; or the recording has several channels.
+                reads; or the recording has several channels, or samples that are no array.
             SpeechError: see `compute`.
         """
         return features_of(self.feature_pipeline(), recording)
@@ -454,8 +453,8 @@ class Model:
                 of matrices, which may differ in length. NumPy arrays, nested sequences, or objects
                 with `__dlpack__` in the memory of the processor. Or a recording, for a model that
                 was loaded from its folder: the path of a WAV file of one channel, or (samples,
-                rate) with samples (n,) in the units of 16-bit integers; its i-vectors are computed,
-                too.
+                rate) with samples (n,) in the units of 16-bit integers, or what `read_wav` of
+                nnet3-speech gives; its i-vectors are computed, too.
             ivector: (ivector_dim,), one i-vector for the utterance, for networks that take one; for
                 several utterances (N, ivector_dim), or a list of N.
             online_ivectors: (rows, ivector_dim), i-vectors estimated during the utterance; for

@@ -116,7 +116,7 @@ LARGEST = float(np.finfo(np.float32).max)
 
 
 def check_float32(array: npt.NDArray[Any], where: str) -> None:
-    """Checks that all elements of a matrix are finite numbers in single precision.
+    """Checks that all elements of an array are finite numbers in single precision.
 
     Raises:
         RunError: an element is infinite, NaN, or too large for float32; the message names it.
@@ -132,13 +132,19 @@ def check_float32(array: npt.NDArray[Any], where: str) -> None:
 
 
 def _check(fits: npt.NDArray[np.bool_], array: npt.NDArray[Any], where: str, wanted: str) -> None:
-    """Raises a RunError that names the first element of a matrix that does not fit, if any."""
+    """Raises a RunError that names the first element that does not fit, if any."""
     if not fits.all():
-        row, column = (int(i) for i in np.argwhere(~fits)[0])
         raise RunError(
-            f"{where}: expected {wanted}, found {array[row, column]} in row {row}, "
-            f"column {column} ({int((~fits).sum())} such values in all)"
+            f"{where}: expected {wanted}, found {_first(array, ~fits)} "
+            f"({int((~fits).sum())} such values in all)"
         )
+
+
+def _first(array: npt.NDArray[Any], chosen: npt.NDArray[np.bool_]) -> str:
+    """The first chosen element of an array, and its place."""
+    place = tuple(np.argwhere(chosen)[0].tolist())
+    named = f"row {place[0]}, column {place[1]}" if array.ndim == 2 else f"element {list(place)}"
+    return f"{array[place]} in {named}"
 
 
 def check_output(array: FloatArray, what: str) -> None:
@@ -146,9 +152,8 @@ def check_output(array: FloatArray, what: str) -> None:
     if not np.isfinite(_sum(array)):
         finite = np.isfinite(array)
         if not finite.all():
-            row, column = (int(i) for i in np.argwhere(~finite)[0])
             raise RunError(
-                f"{what} overflowed: it is {array[row, column]} in row {row}, column {column} "
+                f"{what} overflowed: it is {_first(array, ~finite)} "
                 f"({int((~finite).sum())} of {array.size} values are not finite)"
             )
 

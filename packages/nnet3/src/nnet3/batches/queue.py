@@ -8,6 +8,7 @@ and several short ones.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,6 +16,7 @@ from functools import partial
 
 import attrs
 from nnet3_descriptors import Nnet3Error
+from nnet3_descriptors.forking import ForkError
 from nnet3_runtime_cuda.arrays import FloatArray
 from nnet3_runtime_cuda.cpu import LIMIT, SharedTasks
 
@@ -79,7 +81,8 @@ class QueuedUtterance:
 class UtteranceQueue:
     """Computes utterances on threads, and gives the results in their order.
 
-    Use it as a context manager; at its end, work that no thread has begun is dropped.
+    Use it as a context manager; at its end, work that no thread has begun is dropped. A forked
+    process has none of the threads: there the queue takes and gives nothing.
     """
 
     def __init__(
@@ -115,6 +118,7 @@ class UtteranceQueue:
                 self._frames_ahead,
             )
         self._pool = ThreadPoolExecutor(num_threads)
+        self._process = os.getpid()
         self._limit = contextlib.ExitStack()
         self._utterances: deque[QueuedUtterance] = deque()
         self._num_frames = 0
@@ -130,10 +134,19 @@ class UtteranceQueue:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for utterance in self._utterances:
-            utterance.tasks.cancel()
-        self._pool.shutdown(cancel_futures=True)
+        if os.getpid() == self._process:
+            for utterance in self._utterances:
+                utterance.tasks.cancel()
+            self._pool.shutdown(cancel_futures=True)
         self._limit.close()
+
+    def _check_process(self) -> None:
+        """Raises a ForkError in a forked process, where locks of the threads may stay locked."""
+        if os.getpid() != self._process:
+            raise ForkError(
+                "the process was forked after results of many utterances were begun; the threads "
+                "that compute them are in the process that it was forked from: begin anew here"
+            )
 
     def __len__(self) -> int:
         return len(self._utterances)
@@ -143,7 +156,9 @@ class UtteranceQueue:
 
         Raises:
             NotComputableError, CompilationError: the network gives no output for a run of it.
+            ForkError: the queue is that of another process.
         """
+        self._check_process()
         if self._former is None or not work.runs:
             work = attrs.evolve(work, runs=())
             tasks = SharedTasks(work.tasks)
@@ -159,7 +174,12 @@ class UtteranceQueue:
         self._num_frames += num_frames
 
     def flush(self) -> None:
-        """Gives the threads all runs that wait to fill a minibatch."""
+        """Gives the threads all runs that wait to fill a minibatch.
+
+        Raises:
+            ForkError: the queue is that of another process.
+        """
+        self._check_process()
         if self._former is not None:
             self._begin(self._former.flush())
 
@@ -179,7 +199,12 @@ class UtteranceQueue:
 
     @property
     def oldest(self) -> QueuedUtterance:
-        """The one to be written next."""
+        """The one to be written next.
+
+        Raises:
+            ForkError: the queue is that of another process.
+        """
+        self._check_process()
         return self._utterances[0]
 
     def next_result(self) -> FloatArray:

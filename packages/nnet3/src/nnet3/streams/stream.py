@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,13 +20,14 @@ from nnet3_runtime_cuda.arrays import (
     check_output,
 )
 
+from nnet3.errors import NotCopied
 from nnet3.output_scores import ScoreOptions
 from nnet3.streams.program import INPUT, OUTPUT, StreamProgram
 from nnet3.streams.sequence import Sequence
 from nnet3.streams.state import StreamState
 
 
-class Stream:
+class Stream(NotCopied):
     """Sequences of frames whose outputs are computed as soon as the frames for them have come.
 
     `Model.stream` makes streams. A stream is for one thread at a time; several streams of a model
@@ -39,6 +42,11 @@ class Stream:
         sequences: Number of sequences that are computed at a time.
         delay: The most frames that must come after a frame before its output is ready.
     """
+
+    NO_COPY: ClassVar[str] = (
+        "a Stream cannot be copied or pickled; state() of a sequence can, and resume() of another "
+        "stream continues from it"
+    )
 
     def __init__(
         self, program: StreamProgram, priors: FloatArray | None, score_options: ScoreOptions
@@ -119,7 +127,8 @@ class Stream:
         """Ends a sequence: its last frame is repeated as often as the network needs frames.
 
         Args:
-            sequence: Its name. The next push begins another one of this name.
+            sequence: Its name. The next push begins another one of this name. A stream without
+                sequences ends one of no frames.
 
         Returns:
             (k, output_dim) float32, the remaining outputs. The sequence then has one for every
@@ -149,10 +158,10 @@ class Stream:
 
         Raises:
             RunError: frames or an i-vector are of another dimension, or not finite, or an i-vector
-                is missing or not wanted, or an argument is of another kind: nothing has changed
-                then. Or a value of an output, scaled or not, or a value that a chunk hands on to
-                the next, is not finite: then this sequence ends, and the other sequences get their
-                outputs with the next call.
+                is missing or not wanted, or an argument is of another kind, or there is no sequence
+                that is to end: nothing has changed then. Or a value of an output, scaled or not, or
+                a value that a chunk hands on to the next, is not finite: then this sequence ends,
+                and the other sequences get their outputs with the next call.
             DeviceMemoryError: the device lacks memory.
         """
         ivectors, ended = {} if ivectors is None else ivectors, _names(finished)
@@ -167,6 +176,8 @@ class Stream:
                 raise RunError(f"an i-vector{_of(name)} came without frames")
             if self._program.ivector_dim and not has_ivector:
                 raise RunError(f"the first frames{_of(name)} need an i-vector, found none")
+        for name in ended:
+            self._check_known(name, checked)
         for name, rows in checked.items():
             if name not in self._open:
                 self._open[name] = Sequence(self._program)
@@ -207,7 +218,7 @@ class Stream:
         """
         found = self._open.get(_hashable(sequence))
         if found is None:
-            raise RunError(f"there is no sequence {sequence!r}")
+            raise self._unknown(sequence)
         if found.has_ended:
             raise RunError(
                 f"sequence {sequence!r} has ended: finish() gives the outputs that are left"
@@ -290,6 +301,21 @@ class Stream:
             raise
 
     # ---- checks ----
+
+    def _unknown(self, name: Hashable) -> RunError:
+        known = ", ".join(map(repr, islice(self._open, 5))) or "none"
+        more = ", ..." if len(self._open) > 5 else ""
+        return RunError(f"there is no sequence {name!r}; open are {known}{more}")
+
+    def _check_known(self, name: Hashable, begun: Mapping[Hashable, FloatArray]) -> None:
+        """Raises a RunError if there is no sequence that could end.
+
+        The one without a name may end before it has begun, if there are no others: a recording may
+        have no frames.
+        """
+        is_alone = name is None and not self._open and not begun
+        if not (is_alone or name in self._open or name in begun):
+            raise self._unknown(name)
 
     def _frames(self, name: Hashable, values: npt.ArrayLike) -> FloatArray:
         """Frames as a float32 matrix of their own; there may be none."""
