@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import sys
 from collections.abc import Iterable
 from typing import IO, Self
 
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors.files import file_to_replace, key_fault, locked, new_writer
+from nnet3_descriptors.files import REPLACES, file_to_replace, key_fault, locked, new_writer
 from nnet3_descriptors.values import is_masked
 
 from nnet3_tables.archive import FloatArray
@@ -103,6 +105,11 @@ class _Output:
                 f"'{self._specifier.target}': '{key}' is to go to a command ({location[:60]!r}), "
                 "and data does not run commands"
             )
+        if re.fullmatch(r".*:[0-9]+", location):
+            raise TableError(
+                f"'{self._specifier.target}': '{key}' is to go to a place within a file "
+                f"({location[-60:]!r}), which holds other entries"
+            )
         with opened_to_write(location) as file:
             file.writelines(data)
 
@@ -123,6 +130,8 @@ class _Output:
             self._archive.flush()
             if os.path.isfile(archive):
                 os.fsync(self._archive.fileno())
+            if (whole := file_to_replace(archive)) is not None:
+                sys.audit(REPLACES, whole, True)  # who refuses keeps the script, too
             old = file_to_replace(script)
             if old is not None:
                 with contextlib.suppress(FileNotFoundError):

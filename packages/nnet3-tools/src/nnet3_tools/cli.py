@@ -108,8 +108,25 @@ class KaldiCommand(click.Command):
         """Runs the tool; what overflows or is undefined is infinite or NaN without a warning."""
         import numpy as np  # which help does without
 
-        with np.errstate(all="ignore"):
+        from nnet3_tools.overwriting import guarded
+
+        configs = [
+            given.removeprefix("--config=")
+            for given in ctx.meta[_GIVEN]
+            if given.startswith("--config=")
+        ]
+        usage = " ".join(self.collect_usage_pieces(ctx))
+        folder = ctx.params["folder"] if usage.endswith(" DIR") else ""
+        with np.errstate(all="ignore"), guarded(configs, self._changed(ctx, usage), folder):
             return super().invoke(ctx)
+
+    def _changed(self, ctx: click.Context, usage: str) -> Iterator[str]:
+        """The files NAME-IN of a tool that writes NAME-OUT: they may be the same."""
+        for parameter in self.params:
+            label = (parameter.metavar or "").strip("[].").partition("...")[0]
+            if label.endswith("-IN") and f"{label.removesuffix('IN')}OUT" in usage:
+                value = ctx.params[parameter.name or ""]
+                yield from value if isinstance(value, tuple) else [value]
 
     def _normalized(self, args: list[str]) -> list[str]:
         booleans = {

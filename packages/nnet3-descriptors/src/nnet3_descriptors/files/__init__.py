@@ -2,6 +2,7 @@
 
 from nnet3_descriptors.errors import file_error as file_error
 from nnet3_descriptors.files import compressed as compressed
+from nnet3_descriptors.files.atomic_write import REPLACES as REPLACES
 from nnet3_descriptors.files.atomic_write import file_to_replace as file_to_replace
 from nnet3_descriptors.files.atomic_write import locked as locked
 from nnet3_descriptors.files.atomic_write import new_file as new_file

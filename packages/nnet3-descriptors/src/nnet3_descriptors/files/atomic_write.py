@@ -33,6 +33,10 @@ _SHOWN_NAME: Final = 40
 """Characters of a file's name that the temporary file beside it shows."""
 
 _SUFFIX: Final = ".nnet3-tmp"
+REPLACES: Final = "nnet3.replace"
+"""The audit event (`sys.audit`) before a file is replaced. Its arguments are the path, and whether
+the new file is whole: there are two events for each file. A hook that raises an error keeps the old
+file."""
 
 _SUFFIX_OF_PART: Final = ".incomplete"
 
@@ -86,6 +90,7 @@ def new_file(path: str | os.PathLike[str], *, keep_part: bool = False) -> Iterat
         with open(path if opened is None else os.dup(opened), "wb") as stream:
             yield stream
         return
+    sys.audit(REPLACES, target, False)
     with contextlib.suppress(FileNotFoundError):
         os.close(os.open(target, os.O_WRONLY))  # a file that may not be changed is not replaced
     if not keep_part:
@@ -99,6 +104,7 @@ def new_file(path: str | os.PathLike[str], *, keep_part: bool = False) -> Iterat
             if mode := _mode(target):
                 os.chmod(temporary, stat.S_IMODE(mode))
             os.fsync(file.fileno())
+            sys.audit(REPLACES, target, True)
             if _LOCKS:
                 os.replace(temporary, target)
         if not _LOCKS:
