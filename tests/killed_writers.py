@@ -6,7 +6,8 @@ Two processes run a tool on the same input and target, in one of the forms that 
 binary or text, with a script file or without. One of them, or both, are killed (SIGKILL), half of
 the kills at any moment, and half soon after a temporary file has appeared. Then each file that has
 the name of a target must be, byte for byte, what an uninterrupted run writes, and a script file
-must belong to the archive beside it.
+must belong to the archive beside it. (A folder has one training run at a time: so one of two ends
+with an error at once, if the other is not killed before.)
 
 The processes are forked from one that has run the tool before: so a process takes a few hundredths
 of a second, and not the second in which a tool loads its modules.
@@ -130,8 +131,8 @@ def has_ended(process: int) -> bool:
 
 
 def files() -> Iterator[Path]:
-    """The files of the target, also those that are not finished."""
-    return (path for path in TARGET.rglob("*") if path.is_file())
+    """The files of the target, also those that are not finished, without the lock of a run."""
+    return (path for path in TARGET.rglob("*") if path.is_file() and path.suffix != ".lock")
 
 
 def is_temporary(path: Path) -> bool:

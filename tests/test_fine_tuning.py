@@ -148,6 +148,19 @@ def test_interruption(
     assert "part: the run there has num_epochs = 2.0, expected 3.0" in refused.stderr
 
 
+def test_a_result_that_was_changed(whole: tuple[Path, CompletedProcess[str]], folder: Path) -> None:
+    """The same command leaves final.mdl as it is, if that is a model; another file it replaces."""
+    shutil.copytree(whole[0] / "run", "run")
+    result = Path("run", "final.mdl")
+    first, changed = result.read_bytes(), Path("model", "final.mdl").read_bytes()
+    for found, expected in ((changed, changed), (first[:-9], first)):
+        result.write_bytes(found)
+        done = fine_tune(*DATA, *OPTIONS, *FREEZE, "model", "run")
+        assert done.returncode == 0, done.stderr
+        assert "WARNING (nnet3-chain-fine-tune) the run in 'run' has its examples" in done.stderr
+        assert result.read_bytes() == expected
+
+
 def test_mistakes(folder: Path) -> None:
     """Mistaken commands do not take the folder: the right one begins there as in a new one."""
     first, *_ = (folder / "text").read_text().splitlines()

@@ -67,6 +67,29 @@ def report(*arguments: object, status: int = 0) -> Result:
     return done
 
 
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("final.raw", "final.raw: expected a page to replace, or no file, found another file"),
+        ("new/", "new/: expected a file for the page, found a folder's name"),
+        ("none/page.html", "none/page.html: there is no folder '"),
+    ],
+)
+def test_places_of_the_page(nnet: Nnet, tmp_path: Path, place: str, message: str) -> None:
+    """A page takes no other file's place; "-" is standard output."""
+    path = tmp_path / "final.raw"
+    write_nnet(nnet, path)
+    model = path.read_bytes()
+
+    refused = report("--frames=0", path, f"{tmp_path}/{place}", status=1)
+    assert message in refused.output
+    assert [(path, model)] == [(each, each.read_bytes()) for each in tmp_path.iterdir()]
+    page = tmp_path / "page.html"
+    for _ in range(2):
+        report("--frames=0", path, page)
+    assert report("--frames=0", path, "-").stdout == page.read_text()
+
+
 def test_many_components() -> None:
     """The table of many components is folded by layer; nothing is lost."""
     parts = ("affine Affine input-dim=4 output-dim=4", "relu RectifiedLinear dim=4")

@@ -61,9 +61,15 @@ def test_run(folder: Path) -> None:
     network = (folder / "run" / "final.raw").read_bytes()
     page = (folder / "page.html").read_text()
 
-    again = recipe("run")
+    again = recipe("--report=page.html", "run")
+    assert (folder / "page.html").read_text() == page
     assert "the run in 'run' has ended" in again.stderr
     assert (folder / "run" / "final.raw").read_bytes() == network
+    others = ("--features=ark:corrected.ark", "--alignments=ark:corrected.txt")
+    corrected = recipe(DATA[0], *others, *OPTIONS, "--num-epochs=3", "run")
+    for told, wanted in ((done, False), (again, False), (corrected, True)):
+        warning = "run in 'run' has its examples, and does not read the data that are given; to"
+        assert (warning in told.stderr) == wanted
     check_page(page)
     check_page(training_page("a < b", TrainingRun.read("run")))
     assert "<title>a &lt; b</title>" in training_page("a < b", TrainingRun.read("run"))
@@ -257,6 +263,29 @@ def test_mistakes(folder: Path, arguments: list[str], message: str) -> None:
 
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.any_versions
+@pytest.mark.parametrize(
+    ("report", "message"),
+    [
+        ("ali.txt", "ali.txt: expected a page to replace, or no file, found another file; remove"),
+        ("run/final.raw", "--report: expected a file that the run does not write itself, got 'run"),
+        ("run/archives/page.html", "--report: expected a file that the run does not write itself"),
+        ("none/page.html", "none/page.html: there is no folder '"),
+        (".", ".: expected a file for the page, found a folder's name"),
+        ("page/", "page/: expected a file for the page, found a folder's name"),
+        ("-", "expected the name of a file for the page, got '-'"),
+        ("| cat", "expected the name of a file for the page, got '| cat'"),
+    ],
+)
+def test_places_of_the_page(folder: Path, report: str, message: str) -> None:
+    """A page that cannot be written, or would replace what is no page, is refused at the start."""
+    before = sorted((path.name, path.read_bytes()) for path in folder.iterdir())
+    refused = recipe(*DATA, *OPTIONS, f"--report={report}", "run", expected=255)
+
+    assert message in refused.stderr
+    assert sorted((path.name, path.read_bytes()) for path in folder.iterdir()) == before
 
 
 @pytest.mark.any_versions

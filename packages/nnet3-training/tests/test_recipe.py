@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import os
+import platform
 import random
 import re
 import shutil
@@ -25,7 +26,7 @@ import pytest
 import small_networks
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnet3_descriptors import Nnet, read_nnet, set_test_mode, vectorize
+from nnet3_descriptors import ModelFileError, Nnet, read_nnet, set_test_mode, vectorize
 from nnet3_descriptors.editing import weighted_sum
 from nnet3_training import (
     DenseTargets,
@@ -45,6 +46,7 @@ from nnet3_training.recipes import (
     JobRecord,
     RecipeOptions,
     TrainingRun,
+    run_folder,
     run_tasks,
     schedule,
     train_recipe,
@@ -510,6 +512,44 @@ def test_a_run_that_has_ended(done: TrainingRun) -> None:
     assert final_bytes(run) == before
 
 
+@pytest.mark.any_versions
+def test_a_result_that_is_damaged(done: TrainingRun, tmp_path: Path) -> None:
+    """A network that cannot be read is made again, if the folder still has what it is made of."""
+    shutil.copytree(done.folder, tmp_path / "run")
+    final = tmp_path / "run" / "final.raw"
+    final.write_bytes(b"")
+    assert final_bytes(train_recipe(tmp_path / "run")) == final_bytes(done)
+
+    final.unlink()
+    shutil.rmtree(tmp_path / "run" / "archives")
+    with pytest.raises(ModelFileError, match=r"final\.raw: cannot be read: No such file"):
+        train_recipe(tmp_path / "run")
+
+
+def test_files_of_others(done: TrainingRun, tmp_path: Path) -> None:
+    """A run reads and removes only files with names that it makes."""
+    with pytest.raises(KeyboardInterrupt):
+        started(tmp_path, on_event=interruption(JobRecord))
+    names = ("models/best.raw", "models/01.raw", "jobs/my.notes.txt", "jobs/0.0.raw.copy")
+    for name in names:
+        shutil.copy(tmp_path / "models" / "0.raw", tmp_path / name)
+    (tmp_path / "jobs" / ".0.0.raw.12345678.87654321.nnet3-tmp").write_bytes(b"")
+
+    assert final_bytes(train_recipe(tmp_path)) == final_bytes(done)
+    assert all((tmp_path / name).exists() for name in names)
+    assert len(list((tmp_path / "jobs").iterdir())) == 2
+
+
+def test_paths_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page about a run may be in its folder, but not in the place of its files."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to("run/final.raw")
+    own = ("run/recipe.json", "run/archives/new.html", f"{tmp_path}/run/./final.mdl", "link")
+    assert all(TrainingRun.writes("run", name) for name in own)
+    others = ("run/page.html", "final.raw", "other/final.raw", "run")
+    assert not any(TrainingRun.writes("run", name) for name in others)
+
+
 # ---- errors ----
 
 
@@ -539,6 +579,8 @@ def test_a_run_that_never_began(done: TrainingRun, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"are for another network, .* expected utterances to m"):
         train_recipe(tmp_path, network(), None, OPTIONS)
     assert TrainingRun.read(tmp_path).archives is not None
+    with pytest.raises(KeyboardInterrupt):  # with those of other utterances
+        train_recipe(tmp_path, network(), utterances(12), OPTIONS, on_event=interruption())
 
     run = started(tmp_path)
 
@@ -572,8 +614,31 @@ def test_too_few_utterances(tmp_path: Path) -> None:
     assert train_recipe(tmp_path, network(), utterances(), options).final is not None
 
 
-def test_two_processes_make_the_archives(done: TrainingRun, tmp_path: Path) -> None:
-    """Two that begin one run at once do not disturb each other; the later one says so."""
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such locks")
+def test_two_in_one_folder(done: TrainingRun, tmp_path: Path) -> None:
+    """The second is refused, with any options; the first goes on. One that was killed is none."""
+    (tmp_path / "run.lock").write_text("process 1 of 'there'")  # of one that was killed
+
+    def meanwhile(event: object) -> None:
+        if isinstance(event, ArchivesRecord | IterationRecord):
+            other = attrs.evolve(OPTIONS, seed=9)
+            with pytest.raises(RecipeError) as raised:
+                train_recipe(tmp_path, network(seed=9), utterances(), other)
+            assert str(raised.value) == (
+                f"{tmp_path}: expected a folder in which nobody else trains, found process "
+                f"{os.getpid()} of '{platform.node()}' at work there; wait for its end, or give "
+                "another folder"
+            )
+
+    assert final_bytes(started(tmp_path, on_event=meanwhile)) == final_bytes(done)
+    assert not (tmp_path / "run.lock").exists()
+
+
+def test_two_processes_make_the_archives(
+    done: TrainingRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that begin one run at once, where there are no locks; the later one says so."""
+    monkeypatch.setattr(run_folder, "_lock", lambda path: None)
     options = attrs.evolve(OPTIONS, num_epochs=1)
 
     def interrupted() -> Iterator[Utterance]:

@@ -10,8 +10,9 @@ import click
 import nnet3_descriptors
 import nnet3_graph
 import nnet3_report as drawing
+import nnet3_tables
 
-from nnet3_tools import cli, streams
+from nnet3_tools import cli, pages, streams
 
 if TYPE_CHECKING:
     from nnet3_computation import ComputationRequest
@@ -126,13 +127,14 @@ def nnet3_report(
 
     The page has a drawing of the network, a table of its components with statistics of parameters
     and activations, the program of a request, and the time of each part of it. It needs no other
-    file.
+    file. PAGE-OUT may replace a page, and no other file; "-" stands for standard output.
     """
     from pathlib import Path
 
-    from nnet3_descriptors.files import write_atomically
     from nnet3_report.pages import pooled_frames, report_page, usual_request
 
+    if not pages.is_stream(page_out):
+        pages.check(page_out)
     nnet = streams.read_nnet(model_in)
     name = Path(model_in).name or model_in
 
@@ -152,7 +154,8 @@ def nnet3_report(
             reason = str(error).splitlines()[0].rstrip(":")
             cli.log(f"the page is without a request, as {asked} frames fail: {reason}")
             page = report_page(name, nnet, say=cli.log)
-    write_atomically(page_out, [page.encode()])
+    with nnet3_tables.opened_to_write(page_out) as file:
+        file.write(page.encode())
     cli.log(f"Wrote the page to {page_out}")
 
 

@@ -367,8 +367,20 @@ def nnet3_chain_fine_tune(
             den_fst = denominator_of(transcripts, used.seed)
         utterances = utterances_of(data, origin, transcripts, used.frame_subsampling_factor)
     with cli.logged("nnet3_training.chain"):
-        run = runs.run_recipe(path, origin.nnet, utterances, wanted, den_fst, around)
-    if origin.model is not None:
+        run = runs.run_recipe(
+            path, origin.nnet, utterances, wanted, den_fst, around, has_data=data.is_given
+        )
+    result = path / "final.mdl"
+    if origin.model is not None and not _is_model(result):
         tuned = attrs.evolve(origin.model, nnet=run.nnet)
-        nnet3_descriptors.write_acoustic_model(tuned, path / "final.mdl")
-        cli.log(f"Wrote model to {path / 'final.mdl'}")
+        nnet3_descriptors.write_acoustic_model(tuned, result)
+        cli.log(f"Wrote model to {result}")
+
+
+def _is_model(path: Path) -> bool:
+    """Whether a file is a model, such as the result of a run, which may have been changed since."""
+    try:
+        nnet3_descriptors.read_acoustic_model(path)
+    except nnet3_descriptors.Nnet3Error:
+        return False
+    return True

@@ -229,7 +229,7 @@ def nnet3_train_recipe(
         step = used.frame_subsampling_factor
         utterances = data.read(known.node_dim("output"), step, is_chain=is_chain)
     denominator = None if den_fst is None else read_den_fst(den_fst)
-    runs.run_recipe(path, nnet, utterances, wanted, denominator, around)
+    runs.run_recipe(path, nnet, utterances, wanted, denominator, around, has_data=data.is_given)
 
 
 def _usual(den_fst: str | None, given: dict[str, Any]) -> recipes.RecipeOptions:

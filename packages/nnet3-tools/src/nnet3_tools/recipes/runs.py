@@ -11,7 +11,7 @@ import click
 import nnet3_training
 from nnet3_training import recipes
 
-from nnet3_tools import cli, flags
+from nnet3_tools import cli, flags, pages
 from nnet3_tools.chain.train import CHAIN_NUMBERS
 from nnet3_tools.progress import Bar
 
@@ -138,9 +138,25 @@ def run_recipe(
     options: recipes.RecipeOptions | None,
     den_fst: nnet3_training.Fst | None,
     surroundings: Surroundings,
+    *,
+    has_data: bool,
 ) -> recipes.TrainingRun:
-    """Begins or continues a run, and reports its progress; see `train_recipe`."""
+    """Begins or continues a run, and reports its progress; see `train_recipe`.
+
+    It warns if `has_data`, that is, the command line names training data, and they are not read.
+    """
     report, device = surroundings.report, surroundings.device
+    if report is not None:
+        if recipes.TrainingRun.writes(folder, report):
+            raise click.UsageError(
+                f"--report: expected a file that the run does not write itself, got '{report}'"
+            )
+        pages.check(report)
+    if has_data and _has_begun(folder):
+        cli.warn(
+            f"the run in '{folder}' has its examples, and does not read the data that are given; "
+            "to train on other data, give another folder"
+        )
     workers_of = flags.chosen_workers(surroundings.jobs, surroundings.dask)
     with _Progress(folder, report) as progress, workers_of as workers:
         run = recipes.train_recipe(
@@ -157,6 +173,11 @@ def run_recipe(
     if report is not None:
         write_report(folder, report)
     return run
+
+
+def _has_begun(folder: Path) -> bool:
+    """Whether a folder has a run whose first iteration has begun."""
+    return (folder / "recipe.json").exists() and recipes.TrainingRun.read(folder).has_begun
 
 
 def write_report(folder: Path, path: str) -> None:

@@ -4,6 +4,7 @@ iterations.py      options of a run, and the iterations that follow from them
 archives.py        the objective of a run, and its examples
 run_tasks.py       the tasks of a run, for workers; the average of the last models
 records.py         the files of a run besides networks; which jobs diverged
+run_folder.py      the names of a run in its folder, and the lock
 training_run.py    a run, in a folder
 """
 

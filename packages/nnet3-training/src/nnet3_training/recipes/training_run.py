@@ -5,6 +5,7 @@ den.fst                    of a 'chain' model, the denominator
 archives/                  examples: train.NUMBER.ark, diagnostic.train.ark, ...
 models/NUMBER.raw          networks; 0 is the one to begin with. Old ones are removed
 jobs/NUMBER.JOB.raw        networks of the jobs of an iteration that is not done yet
+run.lock                   locked by the process that trains; it is gone at the end
 iterations/NUMBER.json     the record of an iteration: it is done when this file exists. The folder
                            exists from the begin of the first iteration on
 diagnostics/NUMBER.json    the objectives of network NUMBER
@@ -21,7 +22,7 @@ from typing import cast
 
 import attrs
 import numpy as np
-from nnet3_descriptors import Nnet, editing, files, read_nnet, values, write_nnet
+from nnet3_descriptors import Nnet, Nnet3Error, editing, files, read_nnet, values, write_nnet
 from nnet3_runtime_cuda import TrainingError
 
 from nnet3_training.chain.fsts.files import read_fst, vector_bytes, write_fst
@@ -29,19 +30,13 @@ from nnet3_training.chain.fsts.fst import Fst
 from nnet3_training.chain.objective import ChainTraining
 from nnet3_training.errors import RecipeError
 from nnet3_training.evaluation import saturation
-from nnet3_training.recipes import records, run_tasks
+from nnet3_training.recipes import records, run_folder, run_tasks
 from nnet3_training.recipes.archives import RunObjective, TrainingData, make_archives
 from nnet3_training.recipes.iterations import Iteration, RecipeOptions, first_combined, schedule
 from nnet3_training.workers import InProcess, Workers
 
 Event = records.ArchivesRecord | records.JobRecord | records.IterationRecord | records.FinalRecord
 """The events that a run reports."""
-
-_DEN_FST = "den.fst"
-
-_WRITTEN = ("final.mdl", "final.raw", "final.json", _DEN_FST, "archives", "jobs", "diagnostics",
-            "iterations", "models")  # fmt: skip
-"""What a run, or a tool that makes one, writes in its folder."""
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
@@ -81,7 +76,7 @@ class TrainingRun:
             RecipeError: the folder holds no run, or a file of it is damaged.
         """
         path = Path(folder)
-        record = records.read_run_record(path / "recipe.json")
+        record = records.read_run_record(path / run_folder.RECIPE)
         archives = final = None
         if (path / "archives").exists():
             archives = records.read_record(
@@ -115,6 +110,11 @@ class TrainingRun:
             final=final,
         )
 
+    @staticmethod
+    def writes(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> bool:
+        """Whether a run in a folder writes, or removes, a file with this path."""
+        return run_folder.writes(Path(folder), Path(path))
+
     @property
     def has_begun(self) -> bool:
         """Whether the first iteration has begun.
@@ -133,7 +133,7 @@ class TrainingRun:
         """The objective of the run."""
         options = self.options
         return RunObjective(
-            compress=options.compress, chain=options.chain, den_fst=self.folder / _DEN_FST
+            compress=options.compress, chain=options.chain, den_fst=self.folder / run_folder.DEN_FST
         )
 
     @property
@@ -175,13 +175,14 @@ def train_recipe(
 
     The result is the same network, to the last bit, whichever workers run the jobs and however
     often the run is interrupted. (CUDA devices and processors round differently.) The function does
-    not change a run that has ended. Until the first iteration begins, what you give replaces what
-    the folder holds: after a mistake, give the right options, and the utterances again.
+    not change a run that has ended, unless its network cannot be read: then it is made again. Until
+    the first iteration begins, what you give replaces what the folder holds: after a mistake, give
+    the right options, and the utterances again.
 
     Args:
         folder: The folder that keeps the run.
         nnet: The network to begin with; None to continue a run.
-        utterances: The training data; read once, or not at all if the folder has the examples.
+        utterances: The training data; read once, or not at all after the first iteration has begun.
             `Utterance` objects, for a 'chain' model `ChainUtterance` objects; or finished examples,
             with the context that the network needs, and half of the frame subsampling factor more.
             One of every `held_out_every` utterances is held out.
@@ -196,7 +197,7 @@ def train_recipe(
         RecipeError: the folder holds a run that has begun with another network, denominator or
             other options. Or it holds no run, and the network, the denominator or the utterances
             are missing. Or a pattern of the schedule of dropout, or of frozen components, matches
-            no component.
+            no component. Or another process trains in the folder.
         ExampleError: the network lacks the outputs of a 'chain' model, or the denominator does not
             fit it.
         DeviceError: there is no such device.
@@ -209,11 +210,29 @@ def train_recipe(
     workers = workers or InProcess()
     if not devices:
         raise RecipeError("expected a device at least, found none")
-    _begin(path, nnet, options, den_fst, has_data=utterances is not None)
-    path = path.absolute()  # workers may be in other folders
-    run = TrainingRun.read(path)
+    with run_folder.only_trainer(path):
+        _begin(path, nnet, options, den_fst, has_data=utterances is not None)
+        run = TrainingRun.read(path.absolute())  # workers may be in other folders
+        return _continue(run, utterances, workers, devices, say)
+
+
+def _continue(
+    run: TrainingRun,
+    utterances: Iterable[TrainingData] | None,
+    workers: Workers,
+    devices: Sequence[str],
+    say: Callable[[Event], object],
+) -> TrainingRun:
+    """Does what is left of a run; it may be that there is nothing."""
+    path = run.folder
     if run.final is not None:
-        return run
+        try:
+            _ = run.nnet
+        except Nnet3Error:  # then it is made again
+            if run.archives is None:
+                raise
+        else:
+            return run
     if run.archives is None:
         if utterances is None:
             raise RecipeError(f"{path}: expected utterances to train on, found none")
@@ -241,9 +260,9 @@ def _begin(
 ) -> None:
     """Describes the run in the folder, or checks that the folder's run is the same."""
     record, network, denominator = (
-        folder / "recipe.json",
+        folder / run_folder.RECIPE,
         folder / "models" / "0.raw",
-        folder / _DEN_FST,
+        folder / run_folder.DEN_FST,
     )
     given = read_fst(den_fst) if isinstance(den_fst, str | os.PathLike) else den_fst
     known = records.read_run_record(record).options if record.exists() else None
@@ -261,15 +280,15 @@ def _begin(
     options = options or RecipeOptions()
     _check_new(nnet, options, given)
     if known is None:
-        _check_free(folder)
+        run_folder.check_free(folder)
     archives = folder / "archives"
     is_same = (
         known == options
         and nnet == read_nnet(network)
         and (given is None or denominator.read_bytes() == vector_bytes(given))
     )
-    if archives.exists() and not is_same:
-        if known is not None and not has_data:
+    if archives.exists() and (has_data or not is_same):
+        if not has_data:
             raise RecipeError(
                 f"{folder}: the examples there are for another network, other options or another "
                 "denominator: expected utterances to make them anew"
@@ -280,19 +299,6 @@ def _begin(
     if given is not None:
         write_fst(given, denominator)
     records.write_record(records.RunRecord(options=options), record)
-
-
-def _check_free(folder: Path) -> None:
-    """Raises an error if a new run would write over what others have in a folder."""
-    found = {path.name for path in (folder / "models").glob("*")}
-    is_left = {name for name in found if not name.startswith(".")} == {"0.raw"}
-    left = (_DEN_FST, "models") if is_left else ()  # by a run that was interrupted as it began
-    for name in _WRITTEN:
-        if (folder / name).exists() and name not in left:
-            raise RecipeError(
-                f"{folder}: expected a new folder, or one with a run, found '{name}' and no "
-                "recipe.json; a run would write over it: give another folder"
-            )
 
 
 def _has_begun(folder: Path) -> bool:
@@ -322,7 +328,7 @@ def _check_same(
         raise RecipeError(f"{folder}: the run there is of another network")
     if den_fst is not None and known.chain is None:
         raise RecipeError(f"{folder}: the run there is of no chain model, and has no denominator")
-    if den_fst is not None and (folder / _DEN_FST).read_bytes() != vector_bytes(den_fst):
+    if den_fst is not None and (folder / run_folder.DEN_FST).read_bytes() != vector_bytes(den_fst):
         raise RecipeError(f"{folder}: the run there has another denominator")
 
 
@@ -403,7 +409,8 @@ def _iterate(
     )
     records.write_record(record, run.folder / "iterations" / f"{number}.json")
     say(record)
-    _tidy(run, number + 1)
+    needed = min(number + 1, first_combined(run.options, len(run.schedule)))
+    run_folder.tidy(run.folder, needed)
 
 
 def _evaluation(run: TrainingRun, number: int, device: str) -> run_tasks.EvaluationTask:
@@ -414,16 +421,6 @@ def _evaluation(run: TrainingRun, number: int, device: str) -> run_tasks.Evaluat
         objective=run.objective,
         device=device,
     )
-
-
-def _tidy(run: TrainingRun, newest: int) -> None:
-    """Removes networks that nobody needs any more."""
-    for path in (run.folder / "jobs").glob("*.*.*"):
-        path.unlink()
-    needed = min(newest, first_combined(run.options, len(run.schedule)))
-    for path in (run.folder / "models").glob("*.raw"):
-        if 0 < int(path.stem) < needed:
-            path.unlink()
 
 
 def _relative_changes(old: Nnet, new: Nnet) -> dict[str, float]:
