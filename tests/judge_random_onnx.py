@@ -74,6 +74,7 @@ AT_A_FIXED_TIME = "which would be another frame in each chunk"
 """In the error of `Model.stream` for networks that read a fixed time, as files of a stream may."""
 
 OF_ANY_LENGTH = (
+    "the network does not pool over time",
     "the network is recurrent",
     "whose choice depends on the number of frames",
     "which is at no fixed distance",

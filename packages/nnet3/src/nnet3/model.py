@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors import AcousticModel, Nnet, Nnet3Error, read_model
-from nnet3_descriptors.editing import for_inference
+from nnet3_descriptors.editing import for_inference, remove_orphan_nodes
 from nnet3_descriptors.files import PathOrFile, read_vector
 from nnet3_descriptors.forking import GATE
 from nnet3_descriptors.values import frozen
@@ -234,7 +234,7 @@ class Model(NotCopied):
         self.pooling = pooling_node(collapsed)
         compiler = CachingCompiler(collapsed, capacity=capacity, cache_dir=cache_dir)
         self.left_context, self.right_context = KnownResults(chosen, cache_dir).context
-        self.modulus = collapsed.modulus
+        self.modulus = remove_orphan_nodes(self._networks.whole).modulus  # of all outputs
         self._device_nnet = DeviceNnet(
             collapsed, device=device, precision=precision, threads=threads
         )

@@ -33,11 +33,10 @@ _OF_JOB = re.compile(r"[0-9]+\.[0-9]+\.(raw|json)|\.[0-9]+\.[0-9]+\.(raw|json)\.
 
 def check_free(folder: Path) -> None:
     """Raises an error if a new run would write over what others have in a folder."""
-    found = {path.name for path in (folder / "models").glob("*")}
-    is_left = {name for name in found if not name.startswith(".")} <= {"0.raw"}
-    left = (DEN_FST, "models") if is_left else ()  # by a run that was interrupted as it began
+    models = {path.name for path in (folder / "models").glob("*") if path.name[0] != "."}
+    left = {(): ("models",), ("0.raw",): ("models", DEN_FST)}.get(tuple(models), ())
     for name in _WRITTEN:
-        if (folder / name).exists() and name not in left:
+        if (folder / name).exists() and name not in left:  # by a run that was interrupted at once
             raise RecipeError(
                 f"{folder}: expected a new folder, or one with a run, found '{name}' and no "
                 f"{RECIPE}; a run would write over it: give another folder"
