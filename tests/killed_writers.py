@@ -16,6 +16,7 @@ of a second, and not the second in which a tool loads its modules.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import json
 import os
@@ -132,7 +133,8 @@ def has_ended(process: int) -> bool:
 
 def files() -> Iterator[Path]:
     """The files of the target, also those that are not finished, without the lock of a run."""
-    return (path for path in TARGET.rglob("*") if path.is_file() and path.suffix != ".lock")
+    for folder, _, names in os.walk(TARGET):  # a folder may go meanwhile
+        yield from (Path(folder, name) for name in names if not name.endswith(".lock"))
 
 
 def is_temporary(path: Path) -> bool:
@@ -142,8 +144,13 @@ def is_temporary(path: Path) -> bool:
 
 def content() -> Content:
     """The files with the names of targets; no table changes meanwhile."""
+    found = {}
     with locked(str(TARGET)):
-        return {str(path): path.read_bytes() for path in files() if not is_temporary(path)}
+        for path in files():
+            if not is_temporary(path):
+                with contextlib.suppress(FileNotFoundError):  # a run removes old networks
+                    found[str(path)] = path.read_bytes()
+    return found
 
 
 def fault(found: Content, allowed: list[Content]) -> str:
