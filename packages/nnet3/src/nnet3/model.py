@@ -922,9 +922,8 @@ class Model(NotCopied):
     @cached_property
     def _why_no_xvector(self) -> str:
         """Why the output at t = 0 cannot be an x-vector; "" if it can."""
-        if self.left_context > 0 and not any(
-            component.type == "StatisticsPoolingComponent" for component in self.nnet.components
-        ):
+        pools = any(each.type == "StatisticsPoolingComponent" for each in self.nnet.components)
+        if self.left_context > 0 and not pools and not self._begins_at_zero():
             return (
                 "the network does not pool over time, as networks for x-vectors do: its output at "
                 f"t = 0 needs {self.left_context} frames before the utterance"
@@ -941,6 +940,27 @@ class Model(NotCopied):
                 f"{self.output_dim}: expected an extract.config beside the network, or output=..."
             )
         )
+
+    def _begins_at_zero(self) -> bool:
+        """Whether the output at t = 0 can be computed from frames from t = 0 on."""
+        # Imported here: few models need them.
+        from nnet3_computation import ComputationRequest, IoSpecification
+        from nnet3_graph import NotComputableError, build_computation_graph
+
+        nnet = self._networks.chosen
+        frames = {"input": self.right_context + self.modulus + 1}
+        request = ComputationRequest(
+            inputs=[
+                IoSpecification.from_range(node.name, 0, frames.get(node.name, 1))
+                for node in nnet.input_nodes
+            ],
+            outputs=[IoSpecification.from_range(OUTPUT, 0, 1)],
+        )
+        try:
+            build_computation_graph(nnet, request)
+        except NotComputableError:
+            return False
+        return True
 
     def _do(self, work: Work) -> FloatArray:
         """Does the work on the threads of the model."""
