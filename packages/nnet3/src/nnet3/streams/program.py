@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import threading
 import time
@@ -21,6 +22,7 @@ from nnet3_compiler import (
     with_least_context,
 )
 from nnet3_descriptors import Nnet
+from nnet3_descriptors.editing import remove_orphan_nodes
 from nnet3_descriptors.forking import GATE
 from nnet3_runtime_cuda.arrays import FloatArray
 from nnet3_runtime_cuda.device import DeviceNnet
@@ -134,10 +136,12 @@ class StreamProgram:
             UnsupportedComponentError: it has a component of a type that is not implemented.
             DeviceMemoryError: the device lacks memory.
         """
+        # Chunks begin at multiples of the modulus of all outputs, as in Kaldi.
+        modulus = remove_orphan_nodes(nnet).modulus
         looped, size = stream_network(
             device_nnet.nnet,
             options.frames_per_chunk,
-            frame_subsampling_factor=options.frame_subsampling_factor,
+            frame_subsampling_factor=math.lcm(options.frame_subsampling_factor, modulus),
             ivector_period=options.ivector_period,
         )
         self.options, self.chunk_size = options, size
