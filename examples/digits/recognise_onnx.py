@@ -81,6 +81,8 @@ def compute(
     times = begins[:, None] + np.arange(-about["left_context"], size + about["right_context"])
     inputs = {"input": features[times.clip(0, end - 1)]}
     if ivectors is not None:
+        if len(ivectors) > 1 and not ivector_period:
+            raise ValueError(f"{len(ivectors)} i-vectors need an ivector_period")
         rows = np.zeros(len(begins), int)
         if ivector_period:  # the one in the middle of a chunk's outputs
             last = begins + (np.minimum(begins + size, end) - begins - 1) // step * step

@@ -41,6 +41,7 @@ from damaged.registered import Try
 from damaged.using import WATCH, Report, User
 
 os.environ.setdefault("NNET3_CACHE_DIR", "")  # damaged networks are compiled each time
+sys.dont_write_bytecode = True  # of modules that are imported while a file is used
 
 AT_A_TIME = 500
 """Files that one process handles."""
