@@ -4,19 +4,22 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import kaldi_native_io
 import numpy as np
 from nnet3_tables import read_objects
 
 
 def read_archive(path: Path) -> dict[str, np.ndarray]:
     """The matrices of an archive by key, in its order."""
+    import kaldi_native_io  # not where dependencies are the oldest
+
     with kaldi_native_io.SequentialFloatMatrixReader(f"ark:{path}") as reader:
         return {key: np.array(matrix) for key, matrix in reader}
 
 
 def read_vectors(path: Path) -> dict[str, np.ndarray]:
     """The vectors of an archive by key, in its order."""
+    import kaldi_native_io  # not where dependencies are the oldest
+
     with kaldi_native_io.SequentialFloatVectorReader(f"ark:{path}") as reader:
         return {key: np.array(vector) for key, vector in reader}
 
@@ -28,6 +31,8 @@ def read_by_key(path: Path | str, decode: Callable[..., Any]) -> dict[str, Any]:
 
 def write_archive(path: Path, matrices: Mapping[str, np.ndarray]) -> str:
     """Write an archive; returns its rspecifier."""
+    import kaldi_native_io  # not where dependencies are the oldest
+
     with kaldi_native_io.FloatMatrixWriter(f"ark:{path}") as writer:
         for key, matrix in matrices.items():
             writer.write(key, matrix.astype(np.float32))

@@ -112,6 +112,10 @@ class StreamCalls(RuleBasedStateMachine):
             self.frames.setdefault(name, []).append(frames)
             self.outputs.setdefault(name, [])
         self.ivectors |= ivectors
+        if ends - self.frames.keys():
+            with pytest.raises(RunError, match="sequence"):
+                self.stream.push_many({}, finished=ends)
+        ends &= self.frames.keys()
         found, message = self.pushed(given, ivectors, ends)
         if message:
             self.ended |= ends & self.frames.keys()
