@@ -53,7 +53,7 @@ class _Guard:
         if not self._folder and not is_whole and path in self._written:
             raise nnet3_tables.TableError(f"cannot write '{path}': it is written already")
         found = _file(path)
-        if found in self._read - self._free:
+        if found in self._read and found not in self._free:
             raise nnet3_tables.TableError(f"cannot write '{path}': it is read at the same time")
         if found:
             self._replaced.add(found)

@@ -932,13 +932,11 @@ class Model(NotCopied):
         if "mean.vec" not in found or "extract.config" in found:
             return ""
         size = len(read_vector(found["mean.vec"]))
+        if size == self.output_dim:
+            return ""
         return (
-            ""
-            if size == self.output_dim
-            else (
-                f"{found['mean.vec']} is of x-vectors with {size} columns, but the output has "
-                f"{self.output_dim}: expected an extract.config beside the network, or output=..."
-            )
+            f"{found['mean.vec']} is of x-vectors with {size} columns, but the output has "
+            f"{self.output_dim}: expected an extract.config beside the network, or output=..."
         )
 
     def _begins_at_zero(self) -> bool:
