@@ -4,7 +4,8 @@
 each disagreement with the command that repeats it, and at the end their number. With
 `--first-seed N --count 1` it judges one network again. With `--device cuda` it judges a CUDA
 device, with `--device host` the kernels of the CUDA runtime, built for the processor, and with
-`--device strict` also every access of theirs to memory.
+`--device strict` also every access of theirs to memory. With `--precision fp32x3` the products of
+these two are those of split factors.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from nnet3_runtime_cuda.cpu import bf16, products
 PROGRESS_EVERY = 1000
 
 HOST, STRICT = "host", "strict"
+FP32X3 = "fp32x3"
 
 
 @attrs.frozen
@@ -52,9 +54,11 @@ class Outcome:
 
 
 @functools.cache
-def opened(device: str) -> Device:
+def opened(device: str, *, split: bool) -> Device:
     """The device of a name; "host" and "strict" are the processor in the place of a CUDA device."""
-    return HostPlatform(strict=device == STRICT) if device in (HOST, STRICT) else device
+    if device in (HOST, STRICT):
+        return HostPlatform(strict=device == STRICT, split=split)
+    return device
 
 
 def outcome_of(seed: int, precision: str = FP32, device: str = "cpu") -> Outcome:
@@ -64,7 +68,8 @@ def outcome_of(seed: int, precision: str = FP32, device: str = "cpu") -> Outcome
     try:
         case = case_of_seed(seed)
         config, kinds = case.config, case.kinds | {case.form}
-        verdict = judge(case, precision, opened(device))
+        split = precision == FP32X3  # as exact as FP32, and judged like it
+        verdict = judge(case, FP32 if split else precision, opened(device, split=split))
         problem, is_skipped = verdict.problem, verdict.is_skipped
         if problem:
             problem += f"\n{case.options}"
@@ -95,9 +100,11 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--first-seed", type=int, default=int(time.time()))
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--precision", choices=[FP32, FP64, BF16], default=FP32)
+    parser.add_argument("--precision", choices=[FP32, FP64, BF16, FP32X3], default=FP32)
     parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:<number>, host, strict")
     arguments = parser.parse_args()
+    if arguments.precision == FP32X3 and arguments.device not in (HOST, STRICT):
+        parser.error("--precision=fp32x3 needs --device=host or --device=strict")
     if arguments.precision == BF16 and bf16.missing():
         print(f"bf16 needs {bf16.missing()}: nothing is judged")
         return 0

@@ -1,10 +1,10 @@
 """The processor as a platform: kernel sources built with a C++ compiler, for tests without a GPU.
 
 A block's threads run one after another. Threads of kernels with barriers are fibres, each with its
-own stack, and take turns at every barrier. Matrix products are NumPy's. A strict platform watches
-every access to memory (`host_strict.h`), which takes about fifty times longer. It refuses reads of
-memory that nothing has written, whatever becomes of the value, as initcheck of compute-sanitizer
-does.
+own stack, and take turns at every barrier. Matrix products are NumPy's, or those of split factors,
+whatever their sizes. A strict platform watches every access to memory (`host_strict.h`), which
+takes about fifty times longer. It refuses reads of memory that nothing has written, whatever
+becomes of the value, as initcheck of compute-sanitizer does.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_runtime_cuda import DeviceError
+from nnet3_runtime_cuda.cuda.cupy_platform import Workspace
 from nnet3_runtime_cuda.cuda.platform import Call, Gemm, Properties
 from nnet3_runtime_cuda.cuda.recorded import C_TYPES
+from nnet3_runtime_cuda.cuda.split_products import TERMS, Plan, SplitProduct, plan_of
 
 from emulated_device.dry_run import check_launch
 from emulated_device.host_memory import BY_HOST, HostMemory, Stretch
@@ -37,6 +39,12 @@ SIZES = {kind: np.dtype(name).itemsize for name, kind in C_TYPES.items()} | {
     "unsigned long long": 8
 }
 """The bytes of an element of each type of C++ that kernels take pointers to."""
+
+SMALL_DEVICE = 4, 1 << 20
+"""Multiprocessors, and bytes of working memory, for the plans of split products."""
+
+MOST_PARTS = 3
+"""Of the terms of a split product."""
 
 FLAGS = ("-std=c++17", "-fPIC", "-w")
 STRICT_FLAGS = ("-O1", "-DSTRICT", "-fsanitize=thread")
@@ -73,16 +81,20 @@ class HostKernel:
 class HostPlatform:
     """Runs programs for a device on the processor; see `Platform`."""
 
-    def __init__(self, memory_limit: int = 1 << 34, *, strict: bool = False) -> None:
+    def __init__(
+        self, memory_limit: int = 1 << 34, *, strict: bool = False, split: bool = False
+    ) -> None:
         """Opens a device.
 
         Args:
             memory_limit: Bytes of memory that it has.
             strict: Whether work that races, touches memory that is not its own, reads memory that
                 nothing has written, or waits at different barriers raises a DeviceError.
+            split: Whether products are those of split factors, as by `precision="fp32x3"`.
         """
         self._limit = memory_limit
         self._strict = strict
+        self._split = split
         self._memory = HostMemory(memory_limit)
         self._known: dict[ctypes.CDLL, tuple[Stretch, ...]] = {}
         self._modules: dict[str, Mapping[str, object]] = {}
@@ -194,12 +206,17 @@ class HostPlatform:
         element = (address - argument) // SIZES[kind.removesuffix("*").strip()]
         return f"; element {element} of argument {number} ({kind} {name})"
 
-    def workspace(self) -> object:
-        """None is needed."""
-        return None
+    def workspace(self) -> Workspace:
+        """See Platform."""
+        return Workspace(self)
 
     def gemm(self, product: Gemm, workspace: object = None) -> Call:
         """Binds a product to addresses."""
+        if self._split:
+            shared = workspace if isinstance(workspace, Workspace) else self.workspace()
+            split = SplitProduct(product, plan_in_parts(product))
+            shared.reserve(split.workspace_bytes)
+            return split.bind(self.build, self.launch, shared.address)
         if not self._strict:
             return functools.partial(multiply, product)
 
@@ -231,6 +248,15 @@ class HostPlatform:
 
     def synchronize(self) -> None:
         """Nothing: calls are done when they return."""
+
+
+def plan_in_parts(product: Gemm) -> Plan:
+    """A plan whose number of parts depends on the sizes: small products are never in parts."""
+    sizes = product.rows, product.columns, product.inner
+    plan = plan_of(*sizes, product.batch, *SMALL_DEVICE)
+    wanted = 1 + sum(sizes) % MOST_PARTS
+    terms = -(-product.inner // (wanted * TERMS)) * TERMS
+    return attrs.evolve(plan, parts=-(-product.inner // terms), terms=terms)
 
 
 def kernel_names(source: str) -> list[str]:
