@@ -9,8 +9,8 @@ the name of a target must be, byte for byte, what an uninterrupted run writes, a
 must belong to the archive beside it. (A folder has one training run at a time: so one of two ends
 with an error at once, if the other is not killed before.)
 
-The processes are forked from one that has run the tool before: so a process takes a few hundredths
-of a second, and not the second in which a tool loads its modules.
+The processes, and their workers, are forked from one that has run the tool before: so a process
+takes a few hundredths of a second, and not the second in which a tool loads its modules.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import argparse
 import contextlib
 import io
 import json
+import multiprocessing
 import os
 import random
 import shlex
@@ -126,9 +127,9 @@ def begin(tool: str, arguments: list[str]) -> int:
         os._exit(status)
 
 
-def has_ended(process: int) -> bool:
-    """Whether a process has ended; if so, its number is free again."""
-    return os.waitpid(process, os.WNOHANG)[0] != 0
+def is_running(process: int) -> bool:
+    """Whether a process has not ended."""
+    return os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
 
 def files() -> Iterator[Path]:
@@ -201,13 +202,12 @@ def whole_runs(tool: str, lines: list[list[str]]) -> tuple[list[Content], float,
 
 def kill(rng: random.Random, processes: list[int], longest: float) -> int:
     """Kills the first of some processes at a random moment; returns it."""
-    begun = time.monotonic()
     if rng.random() < 0.5:
         time.sleep(rng.uniform(0.0, 1.5 * longest))
     else:
         before = set(files())
-        while time.monotonic() - begun < 4 * longest and not set(files()) - before:
-            time.sleep(0.0003)
+        while is_running(processes[0]) and not set(files()) - before:
+            time.sleep(longest / 300)
         time.sleep(rng.expovariate(1 / (0.02 * longest)))
     os.kill(processes[0], signal.SIGKILL)
     return processes.pop(0)
@@ -273,6 +273,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if not ONE_THREAD.items() <= os.environ.items():  # NumPy has been loaded without it
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ONE_THREAD})
+    forked = multiprocessing.get_context("fork")
+    multiprocessing.get_context = lambda _: forked  # type: ignore[assignment, misc]
     faults = 0
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
