@@ -168,6 +168,9 @@ def _hertz(mel: float) -> float:
 
 _MOST_DELTAS = 999
 
+_MOST_TERMS = 1_000_000
+"""Of the differences of a frame: they take seconds for a short utterance."""
+
 
 @attrs.frozen(field_transformer=typed)
 class CmvnOptions:
@@ -231,6 +234,12 @@ class DeltaOptions:
     delta_order: int = option(2, least=0, most=_MOST_DELTAS)
     delta_window: int = option(2, least=1, most=_MOST_DELTAS)
     truncate: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        order = self.delta_order
+        most = _MOST_TERMS // max(order * (order + 1), 1)
+        expected = f"1 to {most} with --delta-order={order}"
+        require(self, "delta_window", self.delta_window <= most, expected)
 
 
 @attrs.frozen(field_transformer=typed)
