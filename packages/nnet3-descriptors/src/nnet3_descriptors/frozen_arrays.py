@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -39,18 +40,27 @@ def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 class ReadOnlyArrays:
-    """Base of frozen attrs classes whose arrays are read-only: those of their copies are, too.
+    """Base of frozen attrs classes whose arrays, and mappings, nobody can write to.
 
-    NumPy makes copied and unpickled arrays writable. Arrays may stand in tuples.
+    A copy is the value itself. What is unpickled is made anew: NumPy makes unpickled arrays
+    writable, and a mapping that is only a view cannot be pickled. Arrays may stand in tuples.
     """
 
     __slots__ = ()
 
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (type(self), self.__getstate__())
+        fields: Any = self.__getstate__()
+        views = {n: dict(held) for n, held in fields.items() if isinstance(held, MappingProxyType)}
+        return _restored, (type(self), {**fields, **views}, tuple(views))
 
 
-def _restored(cls: type[object], state: dict[str, Any]) -> object:
+def _restored(cls: type[object], state: dict[str, Any], views: tuple[str, ...] = ()) -> object:
     """Returns the object of these fields, whose arrays nobody else holds; pickles name this."""
     value: object = object.__new__(cls)
     put = object.__setattr__.__get__(value)
@@ -60,7 +70,7 @@ def _restored(cls: type[object], state: dict[str, Any]) -> object:
         elif type(held) is tuple and held and type(held[0]) is np.ndarray:
             for array in held:
                 array.setflags(write=False)
-        put(name, held)
+        put(name, MappingProxyType(held) if name in views else held)
     return value
 
 

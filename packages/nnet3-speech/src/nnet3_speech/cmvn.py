@@ -13,12 +13,13 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.files import Reader, Writer
+from nnet3_descriptors.values import NotCopied, ReadOnlyArrays
 from nnet3_descriptors.values import frozen as frozen_array
 
 from nnet3_speech.arithmetic import check_finite, computing
 from nnet3_speech.errors import SpeechError
 from nnet3_speech.feature_options import CmvnOptions, OnlineCmvnOptions, SlidingCmvnOptions
-from nnet3_speech.values import Running, Value, array_field, expect, feature_matrix, numbers
+from nnet3_speech.values import array_field, expect, feature_matrix, numbers
 
 _BY_STATS = CmvnOptions()
 _BY_WINDOW = SlidingCmvnOptions()
@@ -200,7 +201,7 @@ _TEXT_PRECISION = 1e-5
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class OnlineCmvnState(Value):
+class OnlineCmvnState(ReadOnlyArrays):
     """What is known of a speaker before an utterance. Its arrays are read-only.
 
     Attributes:
@@ -275,7 +276,7 @@ class OnlineCmvnState(Value):
 _PARTS = {"<SpeakerCmvnStats>": "speaker", "<GlobalCmvnStats>": "of_all", "<FrozenState>": "frozen"}
 
 
-class OnlineCmvn(Running):
+class OnlineCmvn(NotCopied):
     """Normalises the frames of an utterance as they come.
 
     The statistics of a frame are those of the last `cmn_window` frames with it; while the utterance

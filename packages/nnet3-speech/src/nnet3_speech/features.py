@@ -8,7 +8,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.files import PathOrFile, read_matrix
-from nnet3_descriptors.values import array_of
+from nnet3_descriptors.values import NotCopied, ReadOnlyArrays, array_of
 
 from nnet3_speech.audio import Resampler
 from nnet3_speech.errors import SpeechError
@@ -19,14 +19,7 @@ from nnet3_speech.feature_options import (
     SpliceOptions,
     VadOptions,
 )
-from nnet3_speech.values import (
-    Running,
-    Value,
-    array_field,
-    expect,
-    expect_positive,
-    feature_matrix,
-)
+from nnet3_speech.values import array_field, expect, expect_positive, feature_matrix
 
 _BLOCK = 1 << 16
 _LARGEST = 2.0**40
@@ -91,7 +84,7 @@ class FeatureExtractor:
         return FeatureStream(self.options, self.dim, _resampler(self.options, rate))
 
 
-class FeatureStream(Running):
+class FeatureStream(NotCopied):
     """The features of one recording, as it comes: see `FeatureExtractor.stream`.
 
     Joined, they equal those of the whole recording, in whatever pieces it comes. The memory does
@@ -246,7 +239,7 @@ Frames = npt.NDArray[np.float32]
 
 
 @attrs.frozen(eq=False)
-class SplicedTransform(Value):
+class SplicedTransform(ReadOnlyArrays):
     """Splices frames, and multiplies them by a matrix.
 
     Attributes:
@@ -314,7 +307,7 @@ class SplicedTransform(Value):
         return transformed
 
 
-class Splicer(Running):
+class Splicer(NotCopied):
     """A transform of frames that come in pieces; the first and last one are repeated at the ends.
 
     Joined, the results are those of all frames at a time.

@@ -14,10 +14,10 @@ from types import MappingProxyType
 
 import attrs
 from nnet3_descriptors.files import parse_integer
+from nnet3_descriptors.values import ReadOnlyArrays
 
 from nnet3_speech.errors import SpeechError
 from nnet3_speech.options import option, options_of, read_lines, typed
-from nnet3_speech.values import Value
 
 _PLACES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "final.mdl": ("network", ("am/final.mdl", "final.mdl", "model/final.mdl")),
@@ -139,7 +139,7 @@ def _read_only(files: Mapping[str, Path]) -> Mapping[str, Path]:
 
 
 @attrs.frozen(kw_only=True)
-class ModelFolder(Value):
+class ModelFolder(ReadOnlyArrays):
     """What the folder of a speech model has.
 
     `print(folder)` lists it. Files are read when they are needed, except for the options of online

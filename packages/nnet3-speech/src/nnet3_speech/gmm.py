@@ -22,17 +22,17 @@ from nnet3_descriptors.files import (
     new_writer,
     open_reader,
 )
-from nnet3_descriptors.values import frozen
+from nnet3_descriptors.values import ReadOnlyArrays, frozen
 
 from nnet3_speech.arithmetic import computing
 from nnet3_speech.errors import SpeechError
-from nnet3_speech.values import Value, array_field
+from nnet3_speech.values import array_field
 
 Array = npt.NDArray[np.float32]
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class _Mixture(Value):
+class _Mixture(ReadOnlyArrays):
     """What both kinds share. Arrays are read-only.
 
     Attributes:

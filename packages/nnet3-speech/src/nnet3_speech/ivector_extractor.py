@@ -16,12 +16,13 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.files import PathOrFile, leave_behind, new_writer, open_reader
+from nnet3_descriptors.values import ReadOnlyArrays
 
 from nnet3_speech.arithmetic import check_finite, computing
 from nnet3_speech.cmvn import OnlineCmvnState
 from nnet3_speech.errors import SpeechError
 from nnet3_speech.gmm import Posteriors, read_alike, read_triangles
-from nnet3_speech.values import Value, array_field, feature_matrix
+from nnet3_speech.values import array_field, feature_matrix
 
 Array = npt.NDArray[np.float64]
 
@@ -38,7 +39,7 @@ less."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class IvectorExtractor(Value):
+class IvectorExtractor(ReadOnlyArrays):
     """A trained extractor. Its arrays are read-only.
 
     Attributes:
@@ -303,7 +304,7 @@ class IvectorExtractor(Value):
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class AdaptationState(Value):
+class AdaptationState(ReadOnlyArrays):
     """What earlier utterances tell of a speaker (Kaldi's OnlineIvectorExtractorAdaptationState).
 
     Its arrays are read-only.

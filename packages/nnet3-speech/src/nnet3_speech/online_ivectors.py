@@ -20,6 +20,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.files import read_matrix
+from nnet3_descriptors.values import NotCopied, ReadOnlyArrays
 
 from nnet3_speech.arithmetic import check_finite, computing, conjugate_gradient
 from nnet3_speech.cmvn import OnlineCmvn, OnlineCmvnState
@@ -29,7 +30,7 @@ from nnet3_speech.features import SplicedTransform, Splicer
 from nnet3_speech.gmm import DiagGmm, Posteriors, pruned_posteriors
 from nnet3_speech.ivector_extractor import AdaptationState, IvectorExtractor, prior_scale
 from nnet3_speech.options import read_options
-from nnet3_speech.values import Running, Value, array_field, expect, feature_matrix, numbers
+from nnet3_speech.values import array_field, expect, feature_matrix, numbers
 
 Frames = npt.NDArray[np.float32]
 Array = npt.NDArray[np.float64]
@@ -54,7 +55,7 @@ def _read_only(sources: Mapping[str, str]) -> Mapping[str, str]:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class OnlineIvectorExtractor(Value):
+class OnlineIvectorExtractor(ReadOnlyArrays):
     """All that the estimation of i-vectors reads, ready for many utterances.
 
     Attributes:
@@ -239,7 +240,7 @@ class OnlineIvectorExtractor(Value):
         return utterance.push(features, last=True), utterance.state
 
 
-class OnlineIvectors(Running):
+class OnlineIvectors(NotCopied):
     """The i-vectors of one utterance, whose frames come in pieces.
 
     Row r is that of the frames from r times the period on, and is estimated from the frames up to

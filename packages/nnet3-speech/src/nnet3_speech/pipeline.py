@@ -22,6 +22,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.files import read_file, read_matrix
+from nnet3_descriptors.values import NotCopied
 
 from nnet3_speech.cmvn import (
     OnlineCmvn,
@@ -45,7 +46,7 @@ from nnet3_speech.folders import ModelFolder
 from nnet3_speech.ivector_extractor import AdaptationState
 from nnet3_speech.online_ivectors import OnlineIvectorExtractor, OnlineIvectors
 from nnet3_speech.options import options_of, read_options
-from nnet3_speech.values import Running, expect
+from nnet3_speech.values import expect
 
 _VOSK_MAX_COUNT = 100.0
 _XVECTOR_WINDOW = SlidingCmvnOptions(cmn_window=300, center=True)
@@ -205,7 +206,7 @@ class FeaturePipeline:
         return PipelineStream(self, rate, speaker)
 
 
-class PipelineStream(Running):
+class PipelineStream(NotCopied):
     """What a network reads of one recording, as it comes; see `FeaturePipeline.stream`.
 
     Joined, it equals that of the whole recording, in whatever pieces it comes. (Greedy i-vectors

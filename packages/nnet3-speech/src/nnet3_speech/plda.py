@@ -21,11 +21,12 @@ from nnet3_descriptors.files import (
     new_writer,
     open_reader,
 )
+from nnet3_descriptors.values import ReadOnlyArrays
 
 from nnet3_speech.arithmetic import check_finite, computing
 from nnet3_speech.errors import SpeechError
 from nnet3_speech.speaker_vectors import check_varying, grouped, rows_of
-from nnet3_speech.values import Value, array_field, expect_count, numbers
+from nnet3_speech.values import array_field, expect_count, numbers
 
 Array = npt.NDArray[np.float64]
 
@@ -34,7 +35,7 @@ _LEAST_PSI = -1e-6
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Plda(Value):
+class Plda(ReadOnlyArrays):
     """A PLDA model. Its arrays are read-only.
 
     Attributes:

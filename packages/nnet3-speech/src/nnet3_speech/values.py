@@ -1,11 +1,10 @@
-"""What callers give, checked: numbers and arrays; and values that nobody can change or copy."""
+"""What callers give, checked: numbers and arrays."""
 
 from __future__ import annotations
 
 import math
 from numbers import Real
-from types import MappingProxyType
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any
 
 import attrs
 import numpy as np
@@ -123,41 +122,3 @@ def array_field(dtype: type[np.floating[Any]], **how: Any) -> Any:
             return read_only(array.astype(dtype, copy=False))
 
     return attrs.field(converter=attrs.Converter(convert, takes_field=True), **how)
-
-
-class Value:
-    """Base of frozen attrs classes whose arrays, and mappings, nobody can write to.
-
-    A copy is the value itself. What is unpickled is made anew: unpickled arrays can be written to.
-    """
-
-    __slots__ = ()
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        kind: Any = type(self)
-        fields = {field.alias: getattr(self, field.name) for field in attrs.fields(kind)}
-        plain = {
-            name: dict(value) if isinstance(value, MappingProxyType) else value
-            for name, value in fields.items()
-        }
-        return _made, (kind, plain)
-
-
-def _made(cls: type[Value], fields: dict[str, Any]) -> Value:
-    """The value that `Value.__reduce__` has taken apart."""
-    return cls(**fields)
-
-
-class Running:
-    """Base of what changes with each push, so that a copy, with shared parts, would spoil it."""
-
-    _instead: ClassVar[str] = "begin another one"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(f"{type(self).__name__} cannot be copied or pickled; {self._instead}")

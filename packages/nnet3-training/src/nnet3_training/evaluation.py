@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3 import CachingCompiler
 from nnet3_computation import ComputationRequest, NnetComputation
-from nnet3_descriptors import Nnet, components
+from nnet3_descriptors import Nnet, components, values
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, TrainingError, cuda
 
 from nnet3_training import objectives
@@ -218,7 +218,7 @@ def in_test_mode(nnet: Nnet, *, batchnorm: bool, dropout: bool) -> Nnet:
     )
 
 
-class Evaluator:
+class Evaluator(values.NotCopied):
     """Computes a network on examples, and sums up.
 
     Attributes:
@@ -226,6 +226,8 @@ class Evaluator:
         accuracies: By output, the accuracy of all examples.
         gradient: (num_parameters,), the plain gradient of the sum of all objectives, if wanted.
     """
+
+    _instead = "make one of its network"
 
     def __init__(
         self,
@@ -263,9 +265,6 @@ class Evaluator:
         self._device_nnet = DeviceNnet(nnet, device=device, trainable=gradient)
         self._compiler = CachingCompiler(nnet, cache_dir=cache_dir)
         self._computers = LatestComputers(self._device_nnet, MOST_COMPUTERS)
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("an Evaluator cannot be copied or pickled; make one of its network")
 
     def __repr__(self) -> str:
         """The objective at each output so far."""

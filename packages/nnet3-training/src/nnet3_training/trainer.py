@@ -7,7 +7,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import TYPE_CHECKING, Self
 
 from nnet3 import CachingCompiler
 from nnet3_descriptors import Nnet, SerializationError, editing, set_test_mode, values
@@ -60,7 +60,7 @@ class Callback:
         """Is called after each minibatch, with the objective at each output before the step."""
 
 
-class Trainer:
+class Trainer(values.NotCopied):
     """Trains a network along the (natural) gradient, as Kaldi's nnet3-train.
 
     Attributes:
@@ -76,6 +76,8 @@ class Trainer:
         num_skipped: Number of changes that were not finite and so not made.
         last_change: The limits of the last change; None before the first change.
     """
+
+    _instead = "save it and load the file"
 
     def __init__(
         self,
@@ -185,9 +187,6 @@ class Trainer:
             optimize_options=self.options.optimize_options,
             cache_dir=self._cache_dir,
         )
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a Trainer cannot be copied or pickled; save it and load the file")
 
     def __repr__(self) -> str:
         """The network, the number of minibatches so far, and the objectives."""

@@ -8,14 +8,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
+from nnet3_descriptors.values import NotCopied
 from nnet3_runtime_cuda import RunError
 from nnet3_runtime_cuda.arrays import FloatArray, as_array
 
-from nnet3.errors import NotCopied, warn
+from nnet3.errors import warn
 
 if TYPE_CHECKING:
     import nnet3_speech
@@ -149,9 +150,7 @@ class AudioStream(NotCopied):
         stream: The stream of frames that computes the outputs.
     """
 
-    NO_COPY: ClassVar[str] = (
-        "an AudioStream cannot be copied or pickled; another one can begin with its speaker"
-    )
+    _instead = "another one can begin with its speaker"
 
     def __init__(self, source: PipelineStream, stream: Stream) -> None:
         """Begins a recording.

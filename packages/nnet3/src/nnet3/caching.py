@@ -8,14 +8,14 @@ import os
 import threading
 import time
 from concurrent.futures import CancelledError, Future
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from nnet3_computation import ComputationRequest, NnetComputation, OptionError
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.forking import GATE
+from nnet3_descriptors.values import NotCopied
 
-from nnet3.errors import NotCopied
 from nnet3.known_results import KnownResults
 
 if TYPE_CHECKING:
@@ -41,9 +41,7 @@ class CachingCompiler(NotCopied):
             is kept there for later processes.
     """
 
-    NO_COPY: ClassVar[str] = (
-        "a CachingCompiler cannot be copied or pickled; save() writes what another one can load()"
-    )
+    _instead = "save() writes what another one can load()"
 
     def __init__(
         self,

@@ -3,7 +3,6 @@
 import sys
 import warnings
 from types import FrameType
-from typing import ClassVar, NoReturn
 
 from nnet3_descriptors import Nnet3Error
 
@@ -20,16 +19,6 @@ _NOT_CALLERS = ("nnet3", "functools")
 
 class CacheError(Nnet3Error):
     """A saved cache belongs to another network, or to other options."""
-
-
-class NotCopied:
-    """Base of what holds the memory and threads of a process, and cannot be copied or pickled."""
-
-    NO_COPY: ClassVar[str]
-    """The message of the error: what it is, and what to do instead."""
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(self.NO_COPY)
 
 
 def warn(message: str) -> None:

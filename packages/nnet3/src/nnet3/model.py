@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 import attrs
 import numpy as np
@@ -16,7 +16,7 @@ from nnet3_descriptors import AcousticModel, Nnet, Nnet3Error, read_model
 from nnet3_descriptors.editing import for_inference, remove_orphan_nodes
 from nnet3_descriptors.files import PathOrFile, read_vector
 from nnet3_descriptors.forking import GATE
-from nnet3_descriptors.values import frozen
+from nnet3_descriptors.values import NotCopied, frozen
 from nnet3_runtime_cuda import RunError
 from nnet3_runtime_cuda.arrays import FloatArray, as_array, as_vector, check_float32
 from nnet3_runtime_cuda.cpu import Task
@@ -31,7 +31,7 @@ from nnet3.caching import CachingCompiler
 from nnet3.chunk_work import OUTPUT, ChunkNetwork, chunk_work, pooling_node
 from nnet3.chunks import ChunkOptions, options_of
 from nnet3.computer_pool import ComputerPool
-from nnet3.errors import NotCopied, warn
+from nnet3.errors import warn
 from nnet3.folders import labels_of, nnet_of, read_folder
 from nnet3.known_results import KnownResults
 from nnet3.many_utterances import check_table, for_each, is_batch, pairs_of, utterances_of, value_of
@@ -147,7 +147,7 @@ class Model(NotCopied):
         folder: The folder that the model was loaded from, or None.
     """
 
-    NO_COPY: ClassVar[str] = "a Model cannot be copied or pickled; load it in each process"
+    _instead = "load it in each process"
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from numbers import Integral
 from types import MappingProxyType
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, NoReturn, Self, TypeVar
 
 from nnet3_descriptors.files import atomic_write, source
 from nnet3_descriptors.frozen_arrays import (
@@ -23,6 +23,7 @@ from nnet3_descriptors.frozen_arrays import (
 )
 
 __all__ = [
+    "NotCopied",
     "ReadOnlyArrays",
     "Serialized",
     "array_of",
@@ -65,6 +66,15 @@ def remembered(make: Callable[[A], R]) -> Callable[[A], R]:
         return result
 
     return look_up
+
+
+class NotCopied:
+    """Base of what changes as it is used, or holds memory and threads: a copy would spoil it."""
+
+    _instead: ClassVar[str] = "begin another one"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"{type(self).__name__} cannot be copied or pickled; {self._instead}")
 
 
 class Serialized(ReadOnlyArrays):

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from nnet3_descriptors.values import NotCopied
 from nnet3_runtime_cuda import RunError
 from nnet3_runtime_cuda.arrays import (
     FloatArray,
@@ -20,7 +20,6 @@ from nnet3_runtime_cuda.arrays import (
     check_output,
 )
 
-from nnet3.errors import NotCopied
 from nnet3.output_scores import ScoreOptions
 from nnet3.streams.program import INPUT, OUTPUT, StreamProgram
 from nnet3.streams.sequence import Sequence
@@ -43,10 +42,7 @@ class Stream(NotCopied):
         delay: The most frames that must come after a frame before its output is ready.
     """
 
-    NO_COPY: ClassVar[str] = (
-        "a Stream cannot be copied or pickled; state() of a sequence can, and resume() of another "
-        "stream continues from it"
-    )
+    _instead = "state() of a sequence can, and resume() of another stream continues from it"
 
     def __init__(
         self, program: StreamProgram, priors: FloatArray | None, score_options: ScoreOptions
