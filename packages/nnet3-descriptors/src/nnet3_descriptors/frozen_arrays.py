@@ -6,6 +6,7 @@ import sys
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 
@@ -37,6 +38,36 @@ def frozen(array: _Array) -> _Array:
 def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """An array that nobody can write to: itself, or a copy."""
     return array if is_frozen(array) else frozen(array.copy())
+
+
+class ByFields:
+    """Base of frozen attrs classes that are compared, hashed and shown by their fields.
+
+    attrs would write these three methods for each class, which takes longer than all else that
+    makes it; so they are made with `eq=False, repr=False`.
+    """
+
+    __slots__ = ()
+
+    def _values(self) -> tuple[Any, ...]:
+        return tuple(
+            field.eq_key(getattr(self, field.name)) if field.eq_key else getattr(self, field.name)
+            for field in attrs.fields(type(self))  # type: ignore[arg-type]
+            if field.eq
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return self is other or self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._values()))
+
+    def __repr__(self) -> str:
+        fields = attrs.fields(type(self))  # type: ignore[arg-type]
+        shown = (f"{each.name}={getattr(self, each.name)!r}" for each in fields)
+        return f"{type(self).__qualname__}({', '.join(shown)})"
 
 
 class ReadOnlyArrays:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 import attrs
 import numpy as np
 from nnet3_descriptors.components import ComponentProperties
+from nnet3_descriptors.values import ByFields
 from numpy.typing import NDArray
 
 from nnet3_computation.errors import CommandError
@@ -139,8 +140,8 @@ def _as_float32(value: Any) -> float:
     return float(np.float32(value))
 
 
-@attrs.frozen(kw_only=True)
-class Command:
+@attrs.frozen(kw_only=True, repr=False, eq=False)
+class Command(ByFields):
     """Base of the commands: a frozen value with named operands.
 
     The decorator `command` fills in the class attributes:
@@ -213,7 +214,7 @@ _C = TypeVar("_C", bound=type[Command])
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(operand, scale))
 def command(cls: _C) -> _C:
     """Makes a frozen value class of a command, with operands from its fields."""
-    built = attrs.frozen(kw_only=True)(cls)
+    built = attrs.frozen(kw_only=True, repr=False, eq=False)(cls)
     operands: list[Operand] = []
     has_alpha = False
     for field in attrs.fields(built):

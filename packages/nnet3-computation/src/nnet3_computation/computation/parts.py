@@ -11,7 +11,7 @@ from typing import Any, overload
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors.values import frozen, is_frozen, is_masked
+from nnet3_descriptors.values import ByFields, frozen, is_frozen, is_masked
 from numpy.typing import NDArray
 
 from nnet3_computation.arrays import IntArray, as_table, freeze, frozen_array, same
@@ -44,8 +44,8 @@ def _offsets(value: Any) -> Bytes:
     return frozen(raw.astype(np.int64))
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class MemoryPlan:
+@attrs.frozen(kw_only=True, repr=False, eq=False)
+class MemoryPlan(ByFields):
     """The places of a computation's matrices in one arena.
 
     Attributes:
@@ -64,8 +64,8 @@ class MemoryPlan:
         ComputationError: The offsets are not integers, or lie outside of the arena.
     """
 
-    offsets: Bytes = attrs.field(converter=_offsets)
-    compressed_offsets: Bytes = attrs.field(converter=_offsets)
+    offsets: Bytes = attrs.field(converter=_offsets, eq=np.ndarray.tobytes)
+    compressed_offsets: Bytes = attrs.field(converter=_offsets, eq=np.ndarray.tobytes)
     arena_bytes: int
     lower_bound_bytes: int
 
@@ -88,19 +88,6 @@ class MemoryPlan:
                     f"{name}[{matrix}] = {array[matrix]} is no place in an arena of "
                     f"{self.arena_bytes} bytes"
                 )
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, MemoryPlan):
-            return NotImplemented
-        return (
-            self.arena_bytes == other.arena_bytes
-            and self.lower_bound_bytes == other.lower_bound_bytes
-            and np.array_equal(self.offsets, other.offsets)
-            and np.array_equal(self.compressed_offsets, other.compressed_offsets)
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.arena_bytes, self.offsets.tobytes()))
 
 
 NODE, N, T, X = 0, 1, 2, 3

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NoReturn, Self, TypeVar
 
 from nnet3_descriptors.files import atomic_write, source
 from nnet3_descriptors.frozen_arrays import (
+    ByFields,
     ReadOnlyArrays,
     array_of,
     frozen,
@@ -23,6 +24,7 @@ from nnet3_descriptors.frozen_arrays import (
 )
 
 __all__ = [
+    "ByFields",
     "NotCopied",
     "ReadOnlyArrays",
     "Serialized",

@@ -19,7 +19,7 @@ from nnet3_descriptors.components.declaration.properties import (
     ClosedForm,
     ComponentProperties,
 )
-from nnet3_descriptors.frozen_arrays import ReadOnlyArrays
+from nnet3_descriptors.frozen_arrays import ByFields, ReadOnlyArrays
 from nnet3_descriptors.indexes import INT32_MAX, IndexArray
 
 _C = TypeVar("_C", bound="type[Component]")
@@ -30,7 +30,7 @@ _SAME_ROW: ClosedForm = (AtOffsets((0,)),)
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def component_family(cls: _C) -> _C:
     """Makes a frozen base class with fields that several component types share."""
-    built: _C = attrs.frozen(kw_only=True, repr=False)(cls)
+    built: _C = attrs.frozen(kw_only=True, repr=False, eq=False)(cls)
     built.FIELDS = fields.field_specs(built)
     built.IS_ABSTRACT = True
     return built
@@ -59,7 +59,7 @@ IndexesType = type[PrecomputedIndexes] | None
 
 
 @component_family
-class Component(ReadOnlyArrays):
+class Component(ByFields, ReadOnlyArrays):
     """A component: configuration, and parameters or statistics where it has them.
 
     Row i of the input and output matrices of a component belongs to row i of `input_indexes` and
