@@ -26,13 +26,15 @@ from nnet3_computation import (
 from nnet3_descriptors import (
     parse_config,
     read_nnet,
+    write_nnet,
 )
 from nnet3_descriptors.editing import apply_edits
 from nnet3_graph import build_computation_graph
 from nnet3_runtime_cuda import NnetComputer
-from nnet3_tables import read_table
+from nnet3_tables import read_table, write_table
 from nnet3_training import ExampleInput, TrainingExample, write_examples
 from reference_cases import CHAIN_REFERENCE, DIGITS_EXAMPLE, ROOT, TOOLS_REFERENCE
+from speech_folders import make_transcriber
 from test_fine_tuning import write_system
 from tool_commands import run_line
 from wav_files import wav
@@ -74,6 +76,13 @@ FILES = {
     "model.pkl": b"\x80\x02}q\0.",
     "speech.wav": b"RIFF\x24\0\0\0WAVEfmt ",
     "final.config": b"# config lines\ninput-node name=input dim=40\n",
+    "fixed.raw": b"""<Nnet3>
+input-node name=input dim=2
+output-node name=output input=Sum(input, ReplaceIndex(input, t, 0))
+
+<NumComponents> 0
+</Nnet3>
+""",
     "numbers.txt": b"utt1 1.5 2.5 3.5\n4.5 5.5 6.5\n",
     "ragged.txt": b"utt1 [\n  1 2 3\n  4 5 ]\n",
     "vectors.ark": b"utt1 \0BFV \4\3\0\0\0" + bytes(12),
@@ -99,6 +108,7 @@ FILES = {
     "zero.counts": b"a 0\n",
     "speakers": b"x a b\n",
     "alone": b"x\n",
+    "short.text": b"test-en-gb-x-rp_m1-s145-p45-eight eight\n",
     "trials": b"a s00u0\n",
     "one.trials": b"s00u0\n",
     "three.trials": b"s00u0 s00u1\ns00u0 s00u1 target\n",
@@ -202,10 +212,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def _make_files() -> None:
     for name in (MODEL, "test.feats.ark"):
         shutil.copy(DIGITS_EXAMPLE / name, name)
-    shutil.copy(TOOLS_REFERENCE / "lstmp.raw", "lstmp.raw")
+    for name in ("lstmp.raw", "xvector-stats.raw"):
+        shutil.copy(TOOLS_REFERENCE / name, name)
     for name in ("extractor", "plda"):
         shutil.copytree(ROOT / "packages" / "nnet3-speech" / "tests" / name, name)
     _make_chain_systems()
+    _make_transcribers()
     for name, content in FILES.items():
         Path(name).write_bytes(content)
     key, features = next(iter(read_table("ark:test.feats.ark")))
@@ -229,9 +241,24 @@ def _make_chain_systems() -> None:
     shutil.copy(DIGITS_EXAMPLE / "train60.feats.ark", "chain/feats.ark")
     shutil.copy(CHAIN_REFERENCE / "random" / "17" / "transition.mdl", "chain/other.mdl")
     write_system(Path("tune"))
+    with write_table("ark:tune/narrow.ark") as table:
+        for key, features in read_table("ark:tune/feats.ark"):
+            table.write(key, features[:, 1:])
     shutil.copy(digits / "initial.raw", "tune/bare/a.raw")
     shutil.copy(digits / "tree", "tune/bare/tree")
     shutil.copy("tune/model/final.mdl", "tune/alone/a.mdl")
+    run_line("nnet3-chain-merge-egs --minibatch-size=4 ark:chain/cegs8.ark ark:chain/merged.egs")
+    for columns in (50, 70):
+        text = re.sub(r"(?<=dim=)62", f"{columns}", (digits / "nnet.config").read_text())
+        write_nnet(parse_config(text), f"chain/{columns}.raw")
+
+
+def _make_transcribers() -> None:
+    """Makes the folder of a small model, and another one with the phones of another model."""
+    for name in ("speech", "strange"):
+        make_transcriber(Path(name))
+    Path("strange/phones.txt").write_text("<eps> 0\na_B 1\na_E 2\n#0 3\n", encoding="utf-8")
+    Path("strange/graph/words.txt").unlink()
 
 
 def parts(start: str) -> list[Any]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import re
 import runpy
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -34,15 +34,8 @@ TOOL = Path(sys.executable).with_name("nnet3-to-onnx")
 TOLERANCE = 1e-4
 
 
-def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Runs the tool within this process."""
-    return run_tool("nnet3-to-onnx", *arguments)
-
-
-def written(*arguments: str | Path) -> None:
-    """Runs the tool, which must succeed."""
-    done = run(*arguments)
-    assert done.returncode == 0, done.stderr
+run = functools.partial(run_tool, "nnet3-to-onnx")
+written = functools.partial(run, expected=0)
 
 
 def session_of(path: Path) -> onnxruntime.InferenceSession:
@@ -315,34 +308,6 @@ def test_streams_with_ivectors(sequences: int, tmp_path: Path) -> None:
     stream = model.stream(frames_per_chunk=6)
     expected = np.concatenate([stream.push(features, ivector), stream.finish()])
     np.testing.assert_allclose(found, expected, atol=TOLERANCE)
-
-
-@pytest.mark.parametrize("arguments", [[], ["--frames=20"], ["--frames=20", "--stream"]])
-def test_pooling_needs_xvector(arguments: list[str], tmp_path: Path) -> None:
-    """A network that pools over whole utterances is not cut: the tool names --xvector."""
-    done = run(TOOLS_REFERENCE / "xvector-stats.raw", tmp_path / "net.onnx", *arguments)
-
-    assert done.returncode
-    assert done.stderr.endswith(
-        "xvector-stats.raw: node 'stats-pool' pools over a whole utterance: export it with xvector "
-        "(nnet3-to-onnx --xvector)\n"
-    )
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("arguments", [["--frames=20"], ["--frames=20", "--stream"]])
-def test_fixed_times_are_refused(arguments: list[str], tmp_path: Path) -> None:
-    """A network that reads a frame at a fixed time, another one in each chunk, is refused."""
-    nodes = "output-node name=output input=Sum(input, ReplaceIndex(input, t, 0))"
-    saved(f"input-node name=input dim=2\n{nodes}", tmp_path / "net.raw")
-
-    done = run(tmp_path / "net.raw", tmp_path / "net.onnx", *arguments)
-
-    assert done.returncode
-    assert done.stderr == (
-        f"nnet3-to-onnx: {tmp_path / 'net.raw'}: 'output' reads ReplaceIndex(input, t, 0), which "
-        "would be another frame in each chunk: such a network computes whole utterances only\n"
-    )
 
 
 @pytest.mark.parametrize(

@@ -115,20 +115,6 @@ def test_posteriors_of_input_frames() -> None:
     assert compared > 100
 
 
-def test_more_context_than_there_is() -> None:
-    """Examples that have less context than is wanted stay compressed; a line says so once."""
-    command = "nnet3-copy-egs --left-context=13 --right-context=12 ark:subset.ark ark:same.ark"
-
-    log = said_by(command)
-
-    assert Path("same.ark").read_bytes() == Path("subset.ark").read_bytes()
-    [line] = [line for line in log.splitlines() if "WARNING" in line]
-    assert line.startswith(
-        "WARNING (nnet3-copy-egs) You requested --left-context=13, but example only has "
-        "left-context of 12: "
-    )
-
-
 def test_posteriors_of_input_frames_are_too_long() -> None:
     """With subsampling, posteriors need about a row for each output frame; Kaldi has 2 as limit."""
     log = said_by(COMMANDS["get.input3"].replace(TOLERANCE, ""), status=1)

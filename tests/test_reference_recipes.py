@@ -28,8 +28,7 @@ def written(
     monkeypatch.chdir(RECIPES)
     tool, *arguments, table = shlex.split(COMMANDS[request.param])
     name = table.removeprefix("ark:")
-    done = run_tool(tool, *arguments, f"ark:{tmp_path / name}")
-    assert done.returncode == 0, done.stderr
+    done = run_tool(tool, *arguments, f"ark:{tmp_path / name}", expected=0)
     return RECIPES / name, tmp_path / name, done.stderr
 
 

@@ -32,13 +32,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_part_as_input(folder: Path) -> None:
     """A tool reads what an interruption of it left, and loses none of it."""
     before = (folder / "egs.incomplete").read_bytes()
-    done = run_tool("nnet3-copy-egs", "ark:egs.incomplete", "ark:egs")
-    assert done.returncode == 0
+    run_tool("nnet3-copy-egs", "ark:egs.incomplete", "ark:egs", expected=0)
     assert (folder / "egs.incomplete").read_bytes() == (folder / "egs").read_bytes() == before
 
     before = (folder / "x.incomplete").read_bytes()
-    done = run_tool("nnet3-compute", MODEL, "ark:x.incomplete", "ark:x")
-    assert done.returncode == 0
+    run_tool("nnet3-compute", MODEL, "ark:x.incomplete", "ark:x", expected=0)
     assert (folder / "x.incomplete").read_bytes() == before
     assert len(list(read_table("ark:x"))) == 1
 
@@ -48,7 +46,7 @@ def test_examples_are_written_over_while_they_are_read(
     table: str, status: int, folder: Path
 ) -> None:
     """What a command reads may be written; what a script names may not. Tables are whole."""
-    assert run_tool("nnet3-copy-egs", "ark:egs.incomplete", "ark,scp:egs,egs.scp").returncode == 0
+    run_tool("nnet3-copy-egs", "ark:egs.incomplete", "ark,scp:egs,egs.scp", expected=0)
     whole = (folder / "egs").read_bytes()
 
     done = run_tool("nnet3-copy-egs", table, "ark,scp:egs,egs.scp")
@@ -88,9 +86,8 @@ def test_no_file_starts_a_program(
     value = option.format("touch touched")
     (folder / "options").write_text(f"{value}\n")
 
-    refused = run_tool(tool, "--config=options", *arguments)
+    refused = run_tool(tool, "--config=options", *arguments, expected=255)
 
-    assert refused.returncode == 255
     name, _, command = value.partition("=")
     assert f"options, line 1: the value of {name} is a command ({command!r})" in refused.stderr
     assert not (folder / "touched").exists()
