@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -73,18 +74,23 @@ class Target:
                 _, self._inputs, self._outputs = segments_of(nnet, computation)[0]
 
             def forward(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-                given = (np.asarray(inputs[name], np.float32).tobytes() for name in self._inputs)
-                data = target.run(self._program, b"".join(given))
-                found, outputs = np.frombuffer(data, np.float32), {}
-                for name, (rows, columns) in self._outputs.items():
-                    outputs[name], found = (
-                        found[: rows * columns].reshape(rows, columns),
-                        found[rows * columns :],
-                    )
-                assert not found.size
-                return outputs
+                given = data_of([inputs[name] for name in self._inputs])
+                return arrays_of(target.run(self._program, given), self._outputs)
 
         return ProgramComputer
+
+
+def data_of(arrays: Iterable[np.ndarray]) -> bytes:
+    """Arrays as a program reads them, one after the other."""
+    return b"".join(np.asarray(array, np.float32).tobytes() for array in arrays)
+
+
+def arrays_of(data: bytes, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+    """The arrays of these shapes that a program has written, one after the other."""
+    found, sizes = np.frombuffer(data, np.float32), [*map(math.prod, shapes.values())]
+    assert len(found) == sum(sizes), f"{len(found)} numbers, expected {sum(sizes)}"
+    parts = np.split(found, np.cumsum(sizes)[:-1])
+    return {name: part.reshape(shapes[name]) for name, part in zip(shapes, parts, strict=True)}
 
 
 def _native(program: str, *options: str, name: str = "") -> Target:

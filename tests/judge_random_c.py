@@ -20,18 +20,12 @@ from pathlib import Path
 import numpy as np
 import package_tests  # noqa: F401  the helpers of the packages
 from c_computer import COMPILER
-from c_targets import CBLAS, TARGETS, Target
-from judged_cases import Arrays, Case, case_of_seed
-from judged_seeds import Judged, difference_of, judge_seeds
+from c_targets import CBLAS, TARGETS, Target, arrays_of, data_of
+from judged_cases import Case, case_of_seed
+from judged_seeds import TOO_FEW_DIGITS, Judged, command_line, differences, judge_seeds
 from nnet3_computation import NnetComputation
 from nnet3_runtime_c import ConversionError, to_c
 from nnet3_runtime_reference import ReferenceComputer
-
-LARGEST_DIFFERENCE = 1e-5
-"""Of an output, relative to the largest one, or to 1."""
-
-TOO_FEW_DIGITS = 0.1
-"""If the definition in float32 differs by this share of that, nothing is known."""
 
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 CHOSEN = os.environ.get("C_TARGET", "cc")
@@ -53,18 +47,8 @@ def outputs_of_program(
     optimize = ("-O1", "-O2", "-O3", "-march=native")[case.seed % 4]
     options = (*SANITIZERS, optimize) if CHOSEN == "cc" else (f"-O{case.seed % 3 + 1}",)
     program = TARGET.build(folder, "net", *options)
-    given = b"".join(
-        np.ascontiguousarray(arrays[name], np.float32).tobytes()
-        for arrays in case.inputs()
-        for name in arrays
-    )
+    given = data_of(array for arrays in case.inputs() for array in arrays.values())
     return TARGET.run(program, given, *([] if in_source else ["net.weights"]))
-
-
-def definition(case: Case, computation: NnetComputation, dtype: type) -> list[Arrays]:
-    """The outputs of all rounds."""
-    computer = ReferenceComputer(case.nnet, computation, dtype)
-    return [computer.forward(arrays) for arrays in case.inputs()]
 
 
 def judge(seed: int) -> Judged:
@@ -78,23 +62,19 @@ def judge(seed: int) -> Judged:
         except ConversionError as error:
             expected = "draws random numbers" in str(error) or "some rows of the mini" in str(error)
             return Judged("" if expected else str(error), [*kinds, "refused"])
-    exact, rounded = (definition(case, computation, dtype) for dtype in (np.float64, np.float32))
-    found = np.frombuffer(data, np.float32)
-    size = sum(array.size for arrays in exact for array in arrays.values())
-    if len(found) != size:
-        return Judged(f"{len(found)} numbers, expected {size}", kinds)
-    problems, at, unknown = [], 0, False
-    for number, (arrays, others) in enumerate(zip(exact, rounded, strict=True)):
-        for name, array in arrays.items():
-            part = found[at : at + array.size].reshape(array.shape)
-            at += array.size
-            if not difference_of(others[name], array) < TOO_FEW_DIGITS * LARGEST_DIFFERENCE:
-                unknown = True
-            elif not (largest := difference_of(part, array)) < LARGEST_DIFFERENCE:
-                problems.append(f"round {number}, '{name}': {largest:.1e}")
-    return Judged("; ".join(problems), [*kinds, "too few digits" if unknown else "compared"])
+    exact, rounded = (
+        case.outputs_of(ReferenceComputer(case.nnet, computation, dtype))
+        for dtype in (np.float64, np.float32)
+    )
+    found = arrays_of(data, {name: array.shape for name, array in exact.items()})
+    unknown = differences(rounded, exact, TOO_FEW_DIGITS)
+    known = {name: array for name, array in exact.items() if name not in unknown}
+    problems = differences(found, known)
+    return Judged(
+        "; ".join(problems.values()), [*kinds, "too few digits" if unknown else "compared"]
+    )
 
 
 if __name__ == "__main__":
     os.environ.setdefault("ASAN_OPTIONS", "detect_leaks=0")
-    sys.exit(judge_seeds(__doc__.splitlines()[0], judge))
+    sys.exit(judge_seeds(judge, command_line(__doc__.splitlines()[0]).parse_args()))

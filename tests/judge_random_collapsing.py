@@ -18,7 +18,7 @@ import attrs
 import numpy as np
 import package_tests  # noqa: F401  the helpers of the packages
 from example_generator import draw_request, is_computable, random_arrays
-from judged_seeds import Judged, difference_of, judge_seeds
+from judged_seeds import Judged, command_line, differences, judge_seeds
 from network_generator import DIM, LAYERS, NetworkWriter, add_projected_lstm, add_recurrence
 from nnet3_compiler import compile_computation
 from nnet3_computation import ComputationRequest
@@ -33,9 +33,6 @@ from nnet3_descriptors.editing import (
 )
 from nnet3_graph import ContextError, compute_context
 from nnet3_runtime_reference import ReferenceComputer
-
-LARGEST_DIFFERENCE = 1e-5
-"""Of an output, relative to the largest one, or to 1: combined parameters are single precision."""
 
 FOLDED = {
     "Affine": "input-dim=4 output-dim=4",
@@ -233,12 +230,8 @@ def outputs(nnet: Nnet, request: ComputationRequest, seed: int) -> dict[str, np.
 
 def problems_of(nnet: Nnet, collapsed: Nnet, request: ComputationRequest, seed: int) -> list[str]:
     """The differences between a network and the collapsed one."""
-    problems = []
     expected, found = (outputs(each, request, seed) for each in (nnet, collapsed))
-    for name, rows in expected.items():
-        difference = difference_of(found[name], rows)
-        if not difference <= LARGEST_DIFFERENCE:
-            problems.append(f"'{name}' differs by {difference:.1e}")
+    problems = [*differences(found, expected).values()]
     for what, value in (("context", _context), ("modulus", lambda each: each.modulus)):
         before, after = value(remove_orphans(nnet)), value(collapsed)
         if before != after:
@@ -289,4 +282,4 @@ def kinds_of(nnet: Nnet) -> set[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(judge_seeds(__doc__, judged))
+    sys.exit(judge_seeds(judged, command_line(__doc__).parse_args()))

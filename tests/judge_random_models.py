@@ -15,7 +15,6 @@ must be refused, and so must an utterance of several chunks if their outputs dep
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import warnings
@@ -30,7 +29,7 @@ import numpy as np
 import package_tests  # noqa: F401  the helpers of the packages
 from chunk_networks import IVECTOR, OPTIONAL, features_in, write_chunk_network
 from defined_chunks import NOT_COMPUTABLE, ChunkDefinition, Utterance
-from judged_seeds import Judged, difference_of, judge_seeds
+from judged_seeds import Judged, command_line, differences, judge_seeds
 from network_generator import DIM, LAYERS, OFTEN, NetworkWriter
 from nnet3 import BatchOptions, ChunkOptions, Model, ScoreOptions, chunk_work
 from nnet3_descriptors import Nnet, node_config_lines, parse_config
@@ -39,10 +38,8 @@ from nnet3_runtime_cuda import RunError
 from small_thresholds import thresholds
 from test_looped_networks import add_lookahead, case_of_seed
 
-os.environ.setdefault("NNET3_CACHE_DIR", "")  # networks that no run sees again
-
-LARGEST_DIFFERENCE = 1e-5
-"""Of a score, relative to the largest one of the utterance, or to 1."""
+WORDS = ("Failover", "IfDefined", "Round", "ReplaceIndex", "Switch")
+"""The ways of reading that may depend on the time, or on which rows there are."""
 
 AT_FIXED_TIMES = "which would be another frame in each chunk: expected an utterance of one chunk"
 """In the error of an utterance that is cut though its network reads frames at fixed times."""
@@ -79,12 +76,13 @@ class Case:
         return self.definition.options
 
 
-@attrs.frozen(kw_only=True)
-class Drawn:
-    """A network, in test mode, and the frames between two rows of its output."""
+def in_test_mode(config: str, seed: int) -> Nnet:
+    """A network with random parameters; the model gives statistics to its batch-norms."""
+    return Model(parse_config(config, rng=np.random.default_rng(seed))).nnet
 
-    nnet: Nnet
-    subsampling: int
+
+Drawn = tuple[Nnet, int]
+"""A network, in test mode, and the frames between two rows of its output."""
 
 
 def network_of_all_kinds(seed: int) -> Drawn:
@@ -96,20 +94,17 @@ def network_of_all_kinds(seed: int) -> Drawn:
     for number in range(rng.randint(1, 4)):
         LAYERS[rng.choice([*LAYERS, *OFTEN])](writer, f"layer{number}")
     writer.nodes.append(f"output-node name=output input={writer.sum()}")
-    nnet = parse_config(writer.text(), rng=np.random.default_rng(seed))
-    # The model gives statistics to its batch-norms.
-    return Drawn(nnet=Model(nnet).nnet, subsampling=rng.choice([1, 1, 3]))
+    return in_test_mode(writer.text(), seed), rng.choice([1, 1, 3])
 
 
 def network_for_chunks(seed: int) -> Drawn:
     """Draws a network that reads inputs of every kind, in every way."""
     rng = Random(seed)
     writer = write_chunk_network(rng, is_past=False, has_ivector=rng.randrange(4) > 0)
-    nnet = parse_config(writer.text(), rng=np.random.default_rng(seed))
-    return Drawn(nnet=Model(nnet).nnet, subsampling=rng.choice([1, 1, 1, 2, 3]))
+    return in_test_mode(writer.text(), seed), rng.choice([1, 1, 1, 2, 3])
 
 
-def _drawn(draw: Callable[[int], Drawn], seed: int) -> Drawn:
+def first_with_context(draw: Callable[[int], Any], seed: int) -> Any:
     """The first network of a seed that has a context."""
     while True:
         try:
@@ -120,14 +115,17 @@ def _drawn(draw: Callable[[int], Drawn], seed: int) -> Drawn:
 
 def case_of(seed: int) -> Case:
     """Draws a case."""
-    drawn: Any = case_of_seed(seed) if seed % 4 == 0 else None
-    if drawn is None:
-        drawn = _drawn(network_of_all_kinds if seed % 4 == 3 else network_for_chunks, seed)
+    if seed % 4 == 0:
+        spoken = case_of_seed(seed)
+        nnet, subsampling = spoken.nnet, spoken.subsampling
+    else:
+        draw = network_of_all_kinds if seed % 4 == 3 else network_for_chunks
+        nnet, subsampling = first_with_context(draw, seed)
     rng, values = Random(seed), np.random.default_rng(seed)
     per_chunk = rng.choice([rng.randint(1, 3), rng.randint(1, 12)])
     options: dict[str, float] = {
         "frames_per_chunk": per_chunk,
-        "frame_subsampling_factor": drawn.subsampling,
+        "frame_subsampling_factor": subsampling,
         "extra_left_context": rng.choice([0, 0, 2, 5]),
         "extra_right_context": rng.choice([0, 0, 1, 4]),
         "extra_left_context_initial": rng.choice([-1, 0, 3]),
@@ -138,7 +136,7 @@ def case_of(seed: int) -> Case:
     if rng.random() < 0.2:
         # Small enough that no exponential overflows, or makes rounding errors larger.
         options |= {"apply_exp": True, "acoustic_scale": 1e-3}
-    dims = {node.name: node.dim for node in drawn.nnet.input_nodes}
+    dims = {node.name: node.dim for node in nnet.input_nodes}
     is_online = "ivector" in dims and rng.random() < 0.5
     if is_online:
         options["online_ivector_period"] = rng.randint(1, 9)
@@ -156,7 +154,7 @@ def case_of(seed: int) -> Case:
             frames=frames, ivector=ivector, online=online
         )
     return Case(
-        definition=ChunkDefinition(nnet=drawn.nnet, options=options, begins_at_zero=seed % 4 > 0),
+        definition=ChunkDefinition(nnet=nnet, options=options, begins_at_zero=seed % 4 > 0),
         priors=values.dirichlet(np.ones(DIM)),
         utterances=utterances,
         threads=rng.randint(2, 4),
@@ -314,11 +312,7 @@ def _judged(case: Case) -> tuple[list[str], set[str]]:
             reason = reason if is_finite else "an exponential overflows"
             problems.append(f"{way}: computes though {reason}")
             continue
-        problems += [
-            f"{way}: '{key}' {problem}"
-            for key, scores in expected.items()
-            for problem in _differences(found[key], scores)
-        ]
+        problems += [f"{way}: {problem}" for problem in differences(found, expected).values()]
     if refused:
         kinds.add("refused: frames at fixed times in several chunks")
         if scores_of:
@@ -329,14 +323,18 @@ def _judged(case: Case) -> tuple[list[str], set[str]]:
     elif exact is None:
         kinds.add("refused: a chunk cannot be computed")
     elif is_plain(case):
-        wholes = {key: case.definition.whole(utterance) for key, utterance in cut.items()}
-        if any(whole is not None for whole in wholes.values()):
+        computed = {key: case.definition.whole(utterance) for key, utterance in cut.items()}
+        wholes = {
+            key: case.definition.scores(whole, case.priors)
+            for key, whole in computed.items()
+            if whole is not None
+        }
+        if wholes:
             kinds.add("chunks are the whole utterance")
+        finite = {key: whole for key, whole in wholes.items() if _is_single(exact[key])}
         problems += [
-            f"the chunks of '{key}' are not the whole: {problem}"
-            for key, whole in wholes.items()
-            if whole is not None and _is_single(exact[key])
-            for problem in _differences(exact[key], case.definition.scores(whole, case.priors))
+            f"the chunks of {problem} from the whole"
+            for problem in differences(exact, finite).values()
         ]
     if scores_of:
         kinds |= _kinds_of_runs(case)
@@ -360,11 +358,6 @@ def _defined(case: Case, *, is_exact: bool) -> Scores | None:
 def _is_single(scores: np.ndarray) -> bool:
     """Whether all scores are finite in single precision."""
     return bool((np.abs(scores) <= np.finfo(np.float32).max).all())
-
-
-def _differences(found: np.ndarray, expected: np.ndarray) -> list[str]:
-    difference = difference_of(found, expected)
-    return [] if difference <= LARGEST_DIFFERENCE else [f"differs by {difference:.1e}"]
 
 
 def _other_bits(case: Case, scores_of: Mapping[str, Scores]) -> list[str]:
@@ -407,8 +400,7 @@ def reads_ivector(nnet: Nnet) -> bool:
 
 def words_in(nnet: Nnet) -> set[str]:
     """The ways of reading that a network has, but for the usual one of i-vectors."""
-    words = ("Failover", "IfDefined", "Round", "ReplaceIndex", "Switch")
-    return {word for word in words if f"{word}(" in reads_of(nnet)}
+    return {word for word in WORDS if f"{word}(" in reads_of(nnet)}
 
 
 def kinds_of(case: Case) -> set[str]:
@@ -449,4 +441,4 @@ def _kinds_of_runs(case: Case) -> set[str]:
 
 if __name__ == "__main__":
     warnings.filterwarnings("ignore", message="the network is not trained")
-    sys.exit(judge_seeds(__doc__, judged))
+    sys.exit(judge_seeds(judged, command_line(__doc__).parse_args()))

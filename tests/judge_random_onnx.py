@@ -16,7 +16,6 @@ the same. What the tool refuses must be what cannot be computed, or what `Model`
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import re
 import runpy
@@ -32,9 +31,15 @@ import attrs
 import numpy as np
 import onnxruntime
 from chunk_networks import write_chunk_network
-from judge_random_models import network_of_all_kinds
+from judge_random_models import (
+    WORDS,
+    first_with_context,
+    in_test_mode,
+    network_of_all_kinds,
+    words_in,
+)
 from judged_networks import write_network as write_judged_network
-from judged_seeds import Judged, difference_of, judge_seeds
+from judged_seeds import TOO_FEW_DIGITS, Judged, command_line, differences, judge_seeds
 from nnet3 import Model
 from nnet3_compiler import (
     CompilationError,
@@ -45,21 +50,15 @@ from nnet3_compiler import (
 )
 from nnet3_compiler.looped import extended_requests
 from nnet3_computation import ComputationRequest, IoSpecification
-from nnet3_descriptors import Nnet, Nnet3Error, node_config_lines, parse_config, write_nnet
+from nnet3_descriptors import Nnet, Nnet3Error, node_config_lines, write_nnet
 from nnet3_descriptors.editing import remove_orphans
-from nnet3_graph import ContextError, NotComputableError, UnboundedComputationError, compute_context
+from nnet3_graph import NotComputableError, UnboundedComputationError, compute_context
 from nnet3_runtime_cuda import RunError
 from nnet3_runtime_reference import ReferenceComputer
 from nnet3_tools.models.exporting import start_path
 from reference_cases import DIGITS_EXAMPLE
 from test_looped_networks import case_of_seed
 from tool_runs import run_tool
-
-LARGEST_DIFFERENCE = 1e-5
-"""Of an output, relative to the largest one, or to 1."""
-
-TOO_FEW_DIGITS = 0.1
-"""If the definition in float32 differs by this share of that, nothing is known."""
 
 MOST_CHUNKS = 24
 """Of a stream; longer ones are judged by their first rows."""
@@ -165,20 +164,12 @@ class Case:
         ]
 
 
-def _speech(seed: int) -> Nnet:
-    return case_of_seed(seed).nnet
-
-
-def _all_layers(seed: int) -> Nnet:
-    return network_of_all_kinds(seed).nnet
-
-
 def _optional_terms(seed: int) -> Nnet:
     rng = Random(seed)
     writer = write_chunk_network(
         rng, is_past=rng.randrange(3) == 0, has_ivector=rng.randrange(3) > 0
     )
-    return Model(parse_config(writer.text(), rng=np.random.default_rng(seed))).nnet
+    return in_test_mode(writer.text(), seed)
 
 
 def _pooling(seed: int) -> Nnet:
@@ -248,20 +239,18 @@ def _pooling(seed: int) -> Nnet:
     if rng.randrange(2):
         add("LogSoftmaxComponent", f"dim={dim}", name, dim)
     lines.append(f"output-node name=output input={name}")
-    return Model(parse_config("\n".join(lines), rng=np.random.default_rng(seed))).nnet
+    return in_test_mode("\n".join(lines), seed)
 
 
 def _all_components(seed: int) -> Nnet:
-    writer = write_judged_network(Random(seed), is_looped=True)
-    return Model(parse_config(writer.text(), rng=np.random.default_rng(seed))).nnet
+    return in_test_mode(write_judged_network(Random(seed), is_looped=True).text(), seed)
 
 
 GENERATORS: dict[str, Callable[[int], Nnet]] = {
     "all components": _all_components,
-    "all layers": _all_layers,
+    "all layers": lambda seed: network_of_all_kinds(seed)[0],
     "optional terms": _optional_terms,
-    "pooling": _pooling,
-    "speech": _speech,
+    "speech": lambda seed: case_of_seed(seed).nnet,
 }
 
 
@@ -269,12 +258,7 @@ def case_of(seed: int) -> Case:
     """Draws a case, of a network that has outputs at all."""
     rng = Random(seed)
     generator = rng.choice(["all components", "all layers", *["optional terms"] * 2, "speech"])
-    for number in itertools.count():
-        try:
-            nnet = remove_orphans(GENERATORS[generator](seed + (number << 32)))
-        except ContextError:
-            continue
-        break  # the first with a context
+    nnet = remove_orphans(first_with_context(GENERATORS[generator], seed))
     any_length = rng.randrange(3) == 0
     if any_length and rng.randrange(2):
         generator = "pooling"
@@ -451,15 +435,6 @@ def draw_utterance(case: Case, frames: int) -> Utterance:
     return Utterance(drawn(frames, "input"), drawn(rows, "ivector"))
 
 
-def differences(
-    found: np.ndarray, expected: np.ndarray, way: str, most: float = LARGEST_DIFFERENCE
-) -> Iterator[str]:
-    """A line if outputs differ by more than a share of the largest one, or of 1."""
-    difference = difference_of(found, expected)
-    if not difference <= most:
-        yield f"{way}: differs by {difference:.1e}"
-
-
 def judged(seed: int) -> Judged:
     """The verdict on a seed."""
     case = case_of(seed)
@@ -490,10 +465,9 @@ def _is_plain(case: Case) -> bool:
     """Whether a network has nothing that could prevent a model of any length."""
     text = " ".join(node_config_lines(case.nnet))
     types = {component.type for component in case.nnet.components}
-    words = ("Failover", "IfDefined", "ReplaceIndex", "Round", "Switch")
     return (
         case.mode == CHUNKS
-        and not any(word in text for word in words)
+        and not any(word in text for word in WORDS)
         and re.search(r"Offset\(\w+, -?\d+, ", text) is None
         and all(word not in " ".join(types) for word in ("Statistics", "Distribute"))
     )
@@ -528,17 +502,17 @@ def _output_problems(case: Case, models: Models, kinds: set[str]) -> Iterator[st
     drive = DRIVER["compute_stream" if case.mode == STREAM else "compute"]
     found = drive(*models, utterance.frames, utterance.ivectors, case.period)
     expected = defined(case, utterance, models, np.float64)
-    problems = list(differences(found, expected, "the file"))
-    for way, rows in _by_model(case, utterance):
-        problems += differences(rows, expected[: len(rows)], way)
+    others = dict(_by_model(case, utterance))
+    wanted = {way: expected[: len(rows)] for way, rows in others.items()}
+    problems = differences({"the file": found, **others}, {"the file": expected, **wanted})
     if case.mode == STREAM and len(found) > size_of(models[0].get_outputs(), "output"):
         kinds.add("stream with rounds")
     if problems:
         rounded = defined(case, utterance, models, np.float32)
-        if list(differences(rounded, expected, "", TOO_FEW_DIGITS * LARGEST_DIFFERENCE)):
+        if differences({"": rounded}, {"": expected}, TOO_FEW_DIGITS):
             kinds.add("too few digits")
             return
-    yield from problems
+    yield from problems.values()
 
 
 def defined(case: Case, utterance: Utterance, models: Models, dtype: type) -> np.ndarray:
@@ -622,15 +596,9 @@ def kinds_of(case: Case) -> set[str]:
         kinds.add("i-vectors with a period" if case.period else "one i-vector")
     if case.left or case.right:
         kinds.add("extra context")
-    text = " ".join(node_config_lines(case.nnet))
-    kinds |= {
-        f"{form}()"
-        for form in ("Failover", "IfDefined", "Round", "ReplaceIndex", "Switch")
-        if form in text
-    }
-    return kinds
+    return kinds | words_in(case.nnet)
 
 
 if __name__ == "__main__":
     warnings.filterwarnings("ignore", message="the network is not trained")
-    sys.exit(judge_seeds(__doc__, judged))
+    sys.exit(judge_seeds(judged, command_line(__doc__).parse_args()))

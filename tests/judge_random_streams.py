@@ -12,7 +12,6 @@ Where a network reads frames at a fixed time, the whole utterance does: a stream
 from __future__ import annotations
 
 import math
-import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -31,20 +30,22 @@ from chunk_networks import (
 )
 from example_generator import is_computable
 from judge_random_models import reads_ivector, words_in
-from judged_seeds import Judged, difference_of, judge_seeds
+from judged_seeds import LARGEST_DIFFERENCE, Judged, command_line, difference_of, judge_seeds
 from nnet3 import Model
 from nnet3_compiler import CompilationError, compile_computation, looped_chunk_size
-from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet, Nnet3Error, parse_config, parse_descriptor
 from nnet3_descriptors.editing import remove_orphans
 from nnet3_graph import ContextError, NotComputableError, compute_context
 from nnet3_runtime_reference import ReferenceComputer
 from small_thresholds import thresholds
-from test_looped_networks import DIM, Case, add_lookahead, case_of_seed, whole_request
-
-os.environ.setdefault("NNET3_CACHE_DIR", "")  # networks that no run sees again
-
-LARGEST_DIFFERENCE = 1e-5
+from test_looped_networks import (
+    DIM,
+    Case,
+    add_lookahead,
+    case_of_seed,
+    request_of_frames,
+    whole_request,
+)
 
 AT_FIXED_TIMES = "which would be another frame in each chunk"
 """In the error of networks that read something at a fixed time."""
@@ -209,7 +210,7 @@ def changing_ivectors(seed: int, case: Case) -> Pairs:
         time = read if period is None else min(start + period - 1, read)
         return given[max((first for first in given if first <= time), default=0)]
 
-    request = _whole(case, context, len(frames), step)
+    request = request_of_frames(case, context, len(frames), step)
     times = {io.name: io.indexes[:, 1] for io in request.inputs}
     inputs = {"input": frames[times["input"].clip(0, len(frames) - 1)]}
     if case.has_ivector:
@@ -225,20 +226,9 @@ def _context(case: Case, nnet: Nnet, num_frames: int, step: int) -> tuple[int, i
             context = compute_context(each)
         except ContextError:
             return None
-        if is_computable(nnet, _whole(case, context, num_frames, step)):
+        if is_computable(nnet, request_of_frames(case, context, num_frames, step)):
             return context
     return None
-
-
-def _whole(case: Case, context: tuple[int, int], num_frames: int, step: int) -> ComputationRequest:
-    """The request of an utterance, with an i-vector every `step` frames."""
-    first, end = -context[0] - case.left, num_frames + context[1]
-    inputs = [IoSpecification.from_range("input", first, end)]
-    if case.has_ivector:
-        begin = first // step * step
-        inputs.append(IoSpecification.from_range("ivector", begin, end, t_step=step))
-    wanted = IoSpecification.from_range("output", 0, num_frames, t_step=case.subsampling)
-    return ComputationRequest(inputs=inputs, outputs=[wanted])
 
 
 # ---- the judgement ----
@@ -293,4 +283,4 @@ def kinds_of(case: Case) -> set[str]:
 
 if __name__ == "__main__":
     warnings.filterwarnings("ignore", message="the network is not trained")
-    sys.exit(judge_seeds(__doc__, judged))
+    sys.exit(judge_seeds(judged, command_line(__doc__).parse_args()))

@@ -11,7 +11,6 @@ A second trainer, which is saved and loaded between two steps, must end with the
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -21,7 +20,7 @@ import attrs
 import numpy as np
 import package_tests  # noqa: F401  the helpers of the packages
 from judged_cases import WHOLE, case_of_seed, parameter_names
-from judged_seeds import Judged, judge_seeds
+from judged_seeds import Judged, command_line, judge_seeds
 from nnet3_compiler import compile_computation
 from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import InputNode, Nnet
@@ -38,8 +37,6 @@ from nnet3_training import (
     TrainingExample,
 )
 from small_thresholds import thresholds
-
-os.environ.setdefault("NNET3_CACHE_DIR", "")  # networks that no run sees again
 
 LARGEST_DIFFERENCE = 1e-4
 """Of a parameter's change, relative to the largest change of any parameter."""
@@ -301,4 +298,4 @@ def judged(seed: int) -> Judged:
 
 
 if __name__ == "__main__":
-    sys.exit(judge_seeds(__doc__, judged))
+    sys.exit(judge_seeds(judged, command_line(__doc__).parse_args()))

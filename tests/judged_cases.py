@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from random import Random
+from typing import Any
 
 import attrs
 import numpy as np
@@ -148,6 +149,14 @@ class Case:
                 for io in request.inputs:
                     arrays[io.name][io.indexes[:, 1] // length % 2 == 1] = 0.0
         return rounds
+
+    def outputs_of(self, computer: Any) -> Arrays:
+        """The outputs of all rounds."""
+        return {
+            f"output {name} of round {number}": array
+            for number, inputs in enumerate(self.inputs())
+            for name, array in computer.forward(inputs).items()
+        }
 
     def output_derivs(self) -> Arrays:
         """Derivatives of the outputs that have one."""

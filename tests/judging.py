@@ -64,15 +64,20 @@ class Tolerances:
         derivatives: For derivatives, gradients and statistics.
         smallest: The least value that differences are relative to. Given values are of order one,
             and a sum of zero has the same rounding errors as other sums.
+        smallest_share: If the largest value of an array is less than this share of its terms, only
+            rounding errors might be left of its sums; then differences are relative to this share.
     """
 
     outputs: float
     derivatives: float
     smallest: float
+    smallest_share: float = 1e-3
 
     def scaled(self, factor: float) -> Tolerances:
         """These tolerances times a factor."""
-        return Tolerances(factor * self.outputs, factor * self.derivatives, self.smallest)
+        return attrs.evolve(
+            self, outputs=factor * self.outputs, derivatives=factor * self.derivatives
+        )
 
 
 TOLERANCES = {
@@ -93,10 +98,6 @@ OF_REPAIR = re.compile(rf"{OF_BACKPROP.pattern}|^(derivative|gradient) ")
 LOSSY = 10.0
 """The factor for tolerances of derivatives where values were compressed with loss: a value between
 two 16-bit values can be rounded to either."""
-
-SMALLEST_SHARE = 1e-3
-"""If the largest value of an array is less than this share of its terms, only rounding errors might
-be left of its sums; then differences are relative to this share of the terms."""
 
 ILL_CONDITIONED = 0.1
 """A case needs more digits if the definition itself differs by more than this share of the
@@ -163,10 +164,7 @@ class _SameDraws(Draws):
 
 def run(computer: NnetComputer | ReferenceComputer, case: Case) -> Results:
     """Outputs, derivatives of inputs and parameters, and statistics of a run."""
-    found: Results = {}
-    for number, inputs in enumerate(case.inputs()):
-        outputs = computer.forward(inputs)
-        found |= {f"output {name} of round {number}": array for name, array in outputs.items()}
+    found = case.outputs_of(computer)
     if case.has_backward_pass:
         derivatives = computer.backward(case.output_derivs())
         found |= {f"derivative of {name}": array for name, array in derivatives.items()}
@@ -333,7 +331,7 @@ def judge(case: Case, precision: str = FP32, device: Device = "cpu") -> Verdict:
         found = {"the device": run_runtime(case, 1, None, precision, device)}
     expected = run_definition(case, case.compiled, masks)
     others = results_of_other_requests(case)
-    if different := _differences(others, {name: expected[name] for name in others}, EXACT):
+    if different := differences(others, {name: expected[name] for name in others}, EXACT):
         lines = [f"{line} (of other requests)" for line in different.values()]
         return Verdict("\n".join([*lines, "wrong is the compiled computation"]))
     tolerances = TOLERANCES[precision]
@@ -342,7 +340,7 @@ def judge(case: Case, precision: str = FP32, device: Device = "cpu") -> Verdict:
         tolerances = attrs.evolve(tolerances, derivatives=LOSSY * tolerances.derivatives)
         lossy = run_definition(case, case.optimized, masks)
         expected = {k: v if k.startswith("output ") else lossy[k] for k, v in expected.items()}
-    problems = {name: _differences(each, expected, tolerances) for name, each in found.items()}
+    problems = {name: differences(each, expected, tolerances) for name, each in found.items()}
     if not any(problems.values()):
         return Verdict()
     names = {name for each in problems.values() for name in each}
@@ -350,13 +348,9 @@ def judge(case: Case, precision: str = FP32, device: Device = "cpu") -> Verdict:
         has_double = precision == FP32 and device == "cpu"
         return judge(case, FP64) if has_double else Verdict(is_skipped=True)
     lines = [f"{line} ({of})" for of, each in problems.items() for line in each.values()]
-    blamed = _differences(run_definition(case, case.optimized, masks), expected, tolerances)
+    blamed = differences(run_definition(case, case.optimized, masks), expected, tolerances)
     blame = "the optimized computation" if blamed else "what runs it"
     return Verdict("\n".join([*lines, f"wrong is {blame}"]))
-
-
-def _outputs(results: Results) -> Results:
-    return {name: array for name, array in results.items() if name.startswith("output ")}
 
 
 def is_lossy(case: Case) -> bool:
@@ -399,7 +393,7 @@ def ill_conditioned(
     else:
         others = [run_definition(_with_rounded_parameters(case), computation, masks)]
     share = (tolerances or TOLERANCES[precision]).scaled(ILL_CONDITIONED)
-    return {name for other in others for name in _differences(other, exact, share)}
+    return {name for other in others for name in differences(other, exact, share)}
 
 
 class _Rounding:
@@ -479,7 +473,7 @@ def _with_rounded_parameters(case: Case) -> Case:
     return attrs.evolve(case, nnet=case.nnet.with_state_dict(arrays))
 
 
-def _differences(found: Results, expected: Results, tolerances: Tolerances) -> dict[str, str]:
+def differences(found: Results, expected: Results, tolerances: Tolerances) -> dict[str, str]:
     """A line of text for each result that differs too much."""
     if found.keys() != expected.keys():
         names = sorted(found.keys() ^ expected.keys())
@@ -492,7 +486,7 @@ def _differences(found: Results, expected: Results, tolerances: Tolerances) -> d
     for name, array in expected.items():
         kind = name.partition(" ")[0]
         tolerance = tolerances.outputs if kind == "output" else tolerances.derivatives
-        scale = max(float(np.abs(array).max(initial=0.0)), SMALLEST_SHARE * scales[kind])
+        scale = max(float(np.abs(array).max(initial=0.0)), tolerances.smallest_share * scales[kind])
         scale = max(scale, tolerances.smallest)
         if found[name].shape != array.shape:
             lines[name] = f"{name} has shape {found[name].shape}, expected {array.shape}"

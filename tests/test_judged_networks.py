@@ -11,7 +11,7 @@ from collections import Counter
 
 import pytest
 from emulated_device import compiler
-from judge_random_networks import STRICT, outcome_of
+from judge_random_networks import STRICT, judged
 from judged_cases import LOOP, SEGMENTS, WHOLE, Case, case_of_seed
 from nnet3_descriptors.components import component_types
 from nnet3_optimizer import OptimizeOptions
@@ -37,21 +37,19 @@ MOST_MASKED = 0.25
 )
 def test_results_are_those_of_the_definition(first: int) -> None:
     """Outputs, derivatives, gradients and statistics agree; see `judging` for how closely."""
-    outcomes = [outcome_of(seed) for seed in range(first, min(first + BLOCK, FIRST + COUNT))]
+    verdicts = [judged(seed) for seed in range(first, min(first + BLOCK, FIRST + COUNT))]
 
-    problems = [outcome.problem for outcome in outcomes if outcome.problem]
-    assert not problems, "\n".join(problems)
-    assert sum(outcome.is_skipped for outcome in outcomes) <= MOST_UNDECIDED
+    assert not "".join(verdict.problem for verdict in verdicts)
+    assert sum(verdict.is_skipped for verdict in verdicts) <= MOST_UNDECIDED
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 def test_results_of_a_device_are_those_of_the_definition() -> None:
     """The kernels of the CUDA runtime agree with the definition, and are watched meanwhile."""
-    outcomes = [outcome_of(seed, device=STRICT) for seed in ON_DEVICE]
+    verdicts = [judged(seed, device=STRICT) for seed in ON_DEVICE]
 
-    problems = [outcome.problem for outcome in outcomes if outcome.problem]
-    assert not problems, "\n".join(problems)
-    assert sum(outcome.is_skipped for outcome in outcomes) <= MOST_MASKED * len(ON_DEVICE)
+    assert not "".join(verdict.problem for verdict in verdicts)
+    assert sum(verdict.is_skipped for verdict in verdicts) <= MOST_MASKED * len(ON_DEVICE)
 
 
 def _features(case: Case) -> set[str]:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from judge_random_onnx import judged
 from judged_cases import LOOP, Case, case_of_seed, is_masked
-from judging import Tolerances, ill_conditioned
+from judging import Tolerances, differences, ill_conditioned
 from nnet3_runtime_onnx import OnnxComputer
 from nnet3_runtime_reference import ReferenceComputer
 
@@ -32,8 +32,6 @@ MOST_SKIPPED = 0.1
 OF_THE_TOOL = range(15)
 """The seeds of models that the tool writes."""
 
-Outputs = list[dict[str, np.ndarray]]
-
 
 def without_masks(case: Case) -> Case:
     """The case with components in test mode that draw random masks: those are refused."""
@@ -45,38 +43,20 @@ def without_masks(case: Case) -> Case:
     return attrs.evolve(case, nnet=case.nnet.with_components(masked))
 
 
-def outputs_of(computer: OnnxComputer | ReferenceComputer, case: Case) -> Outputs:
-    """The outputs of all rounds."""
-    return [computer.forward(inputs) for inputs in case.inputs()]
-
-
-def difference(found: Outputs, expected: Outputs) -> float:
-    """The largest difference, relative to the largest value of the output."""
-    largest = 0.0
-    for ours, theirs in zip(found, expected, strict=True):
-        assert ours.keys() == theirs.keys()
-        for name, array in theirs.items():
-            assert ours[name].shape == array.shape
-            scale = max(float(np.abs(array).max(initial=0.0)), TOLERANCES.smallest)
-            error = float(np.abs(ours[name] - array).max(initial=0.0)) / scale
-            largest = max(largest, error if np.isfinite(error) else np.inf)
-    return largest
-
-
 def problem_of(seed: int) -> str | None:
     """The fault of the outputs of a case; "" for none, None if float32 cannot tell."""
     case = without_masks(case_of_seed(seed))
     is_optimized = seed % 2 == 1 or case.form == LOOP  # as compiled, the case has segments
     computation = case.optimized if is_optimized else case.compiled
-    found = outputs_of(OnnxComputer(case.nnet, computation), case)
-    expected = outputs_of(ReferenceComputer(case.nnet, case.compiled), case)
-    error = difference(found, expected)
-    if error <= TOLERANCES.outputs:
-        return ""
-    unknown = ill_conditioned(case, masks={}, tolerances=TOLERANCES)
-    if any(name.startswith("output ") for name in unknown):
+    found = case.outputs_of(OnnxComputer(case.nnet, computation))
+    expected = case.outputs_of(ReferenceComputer(case.nnet, case.compiled))
+    problems = differences(found, expected, attrs.evolve(TOLERANCES, smallest_share=0.0))
+    if problems and any(
+        name.startswith("output ")
+        for name in ill_conditioned(case, masks={}, tolerances=TOLERANCES)
+    ):
         return None
-    return f"seed {seed}: outputs differ by {error:.1e}\n{case.config}\n"
+    return "\n".join([f"seed {seed}:", *problems.values(), case.config]) if problems else ""
 
 
 @pytest.mark.parametrize(

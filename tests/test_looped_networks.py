@@ -214,15 +214,20 @@ def chunk_by_chunk(case: Case, rows: Rows, *, optimized: bool) -> np.ndarray:
 def whole_request(case: Case) -> ComputationRequest:
     """One request with the inputs and outputs of all chunks."""
     left, right = compute_context(case.nnet)
-    begin, end = -left - case.left, ROUNDS * case.chunk + right + case.right
-    inputs = [IoSpecification.from_range("input", begin, end, case.sequences)]
+    context = left, right + case.right
+    return request_of_frames(case, context, ROUNDS * case.chunk, case.chunk, case.sequences)
+
+
+def request_of_frames(
+    case: Case, context: tuple[int, int], frames: int, period: int, sequences: int = 1
+) -> ComputationRequest:
+    """The request for the outputs of so many frames, with an i-vector for each `period` of them."""
+    begin, end = -context[0] - case.left, frames + context[1]
+    inputs = [IoSpecification.from_range("input", begin, end, sequences)]
     if case.has_ivector:
-        first = begin // case.chunk * case.chunk
-        inputs.append(
-            IoSpecification.from_range("ivector", first, end, case.sequences, t_step=case.chunk)
-        )
-    last = ROUNDS * case.chunk
-    output = IoSpecification.from_range("output", 0, last, case.sequences, t_step=case.subsampling)
+        first = begin // period * period
+        inputs.append(IoSpecification.from_range("ivector", first, end, sequences, t_step=period))
+    output = IoSpecification.from_range("output", 0, frames, sequences, t_step=case.subsampling)
     return ComputationRequest(inputs=inputs, outputs=[output])
 
 
