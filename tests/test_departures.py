@@ -6,56 +6,42 @@ from itertools import compress
 import attrs
 import numpy as np
 import pytest
+import small_networks
 from nnet3_compiler import Compiler, compile_computation, compile_segments
 from nnet3_compiler.steps import Graphs, Network, Steps, compute_epochs, compute_phases
 from nnet3_computation import ComputationRequest, IoSpecification, commands
 from nnet3_computation.analysis import Variables
-from nnet3_descriptors import DescriptorSyntaxError, Nnet, parse_config, parse_descriptor
+from nnet3_descriptors import DescriptorSyntaxError, Nnet, parse_descriptor
 from nnet3_descriptors.indexes import index_order, make_indexes
 from nnet3_graph import UnboundedComputationError, build_computation_graph
 from nnet3_graph.nodes import node_users
 from nnet3_optimizer import analyze, optimize, optimize_in_steps, pass_summaries
 from nnet3_runtime_cuda import NnetComputer
 from reference_cases import ROOT
+from small_networks import request_for
 
 PAGE = ROOT / "docs" / "departures.md"
 
 
 def network(*lines: str, learning_rate: float = 0.1) -> Nnet:
     """A network with an affine component `affine`, read by further lines."""
-    return parse_config(
-        "\n".join(
-            [
-                "input-node name=input dim=4",
-                "component name=affine type=AffineComponent input-dim=4 output-dim=4 "
-                f"learning-rate={learning_rate}",
-                "component-node name=affine component=affine input=input",
-                *lines,
-            ]
-        ),
-        rng=np.random.default_rng(0),
+    beginning = (
+        "input-node name=input dim=4",
+        "component name=affine type=AffineComponent input-dim=4 output-dim=4 "
+        f"learning-rate={learning_rate}",
+        "component-node name=affine component=affine input=input",
     )
+    return small_networks.network("\n".join([*beginning, *lines]))
 
 
-def request(
-    *,
-    given: tuple[int, int] = (0, 6),
-    wanted: tuple[int, int] = (0, 6),
-    n: object = 1,
-    **flags: bool,
-) -> ComputationRequest:
-    """A request for `output`; flags are those of the output and of the request."""
-    has_deriv = flags.pop("has_deriv", False)
-    sequences = range(n) if isinstance(n, int) else n
-    inputs, outputs = (
-        np.concatenate([make_indexes(each, np.arange(*times)) for each in sequences])
-        for times in (given, wanted)
-    )
-    return ComputationRequest(
-        inputs=[IoSpecification(name="input", indexes=inputs)],
-        outputs=[IoSpecification(name="output", indexes=outputs, has_deriv=has_deriv)],
-        **flags,
-    )
+PLAIN = network("output-node name=output input=affine")
+SUM = network("output-node name=output input=Sum(affine, Offset(affine, 1))")
+HALF = network(
+    "dim-range-node name=half input-node=affine dim-offset=2 dim=2",
+    "output-node name=output input=half",
+)
+SIX, FIVE = (request_for(range(6), range(count)) for count in (6, 5))
+TRAINING = request_for(range(6), range(6), derivs=("output",), need_model_derivative=True)
 
 
 def kinds(computation: object) -> list[str]:
@@ -73,9 +59,7 @@ def test_every_row_of_the_page_is_shown() -> None:
     assert len(rows) + tables == sum(line.startswith("| ") for line in text.splitlines())
     for file, name in pointers:
         assert f"def {name}(" in (ROOT / file).read_text(), f"{file}::{name}"
-    here = set(
-        re.findall(r"^def (test_\w+)", (ROOT / "tests/test_departures.py").read_text(), re.M)
-    )
+    here = {name for name in globals() if name.startswith("test_")}
     named = {name for file, name in pointers if file == "tests/test_departures.py"}
     assert here - {"test_every_row_of_the_page_is_shown"} == named
 
@@ -85,9 +69,8 @@ def test_order_of_indexes() -> None:
     indexes = make_indexes(n=[0, 0, 1, 1], t=[0, 1, 0, 1])
 
     assert indexes[index_order(indexes)].tolist() == [[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0]]
-    nnet = network("output-node name=output input=Sum(affine, Offset(affine, 1))")
-    graph = build_computation_graph(nnet, request(wanted=(0, 2), given=(0, 3), n=2))
-    rows = graph.index_set(nnet.node_index("affine")).indexes
+    graph = build_computation_graph(SUM, request_for(range(3), range(2), 2))
+    rows = graph.index_set(SUM.node_index("affine")).indexes
     assert rows[:, 0].tolist() == [0, 1, 0, 1, 0, 1]
 
 
@@ -98,7 +81,7 @@ def test_dim_range_nodes_in_descriptors() -> None:
         "output-node name=output input=Sum(half, Scale(-1, Offset(half, 1)))",
     )
 
-    computation = compile_computation(nnet, request(wanted=(0, 5)))
+    computation = compile_computation(nnet, FIVE)
     outputs = NnetComputer(nnet, computation).forward({"input": np.eye(6, 4, dtype=np.float32)})
     affine = np.eye(6, 4) @ nnet.components[0].linear_params.T
     np.testing.assert_allclose(outputs["output"], -np.diff(affine[:, 2:], axis=0), atol=1e-6)
@@ -106,25 +89,21 @@ def test_dim_range_nodes_in_descriptors() -> None:
 
 def test_first_terms_of_sums() -> None:
     """The compiler adds all terms to zeros; the optimizer makes a copy of the first."""
-    nnet = network("output-node name=output input=Sum(affine, Offset(affine, 1))")
-
-    compiled = compile_computation(nnet, request(wanted=(0, 5)))
-    optimized = optimize(nnet, compiled)
+    compiled = compile_computation(SUM, FIVE)
+    optimized = optimize(SUM, compiled)
 
     assert [each for each in kinds(compiled) if each.startswith("Matrix")] == ["MatrixAdd"] * 3
     assert {"MatrixCopy", "CopyRows"}.isdisjoint(kinds(compiled))
     assert {"AllocMatrixUndefined"}.isdisjoint(kinds(compiled))
-    assert sorted(each for each in kinds(optimized) if each.startswith("Matrix")) == [
-        "MatrixAdd",
-        "MatrixCopy",
-    ]
+    of_matrices = [each for each in kinds(optimized) if each.startswith("Matrix")]
+    assert sorted(of_matrices) == ["MatrixAdd", "MatrixCopy"]
 
 
 def test_weights_in_sums() -> None:
     """A descriptor is a weighted sum: Scale and Const become numbers of commands."""
     nnet = network("output-node name=output input=Sum(Scale(-2, affine), Const(0.5, 4))")
 
-    compiled = compile_computation(nnet, request())
+    compiled = compile_computation(nnet, SIX)
 
     found = [
         (type(command).__name__, command.alpha)
@@ -137,9 +116,14 @@ def test_weights_in_sums() -> None:
 @pytest.mark.parametrize("n", [(0, 1), (3, 9), (5, 6, 7)])
 def test_shortcut_for_any_sequences(n: tuple[int, ...]) -> None:
     """Equal sequences are compiled as one from two on, whatever their n."""
-    nnet = network("output-node name=output input=Sum(affine, Offset(affine, 1))")
+    inputs, outputs = (
+        IoSpecification(
+            name=name, indexes=np.concatenate([make_indexes(each, times) for each in n])
+        )
+        for name, times in (("input", np.arange(6)), ("output", np.arange(5)))
+    )
 
-    compiled = compile_computation(nnet, request(wanted=(0, 5), n=n))
+    compiled = compile_computation(SUM, ComputationRequest(inputs=[inputs], outputs=[outputs]))
 
     values = [each for each in compiled.matrix_debug_info if each.node == 2]
     assert [each.sequences.tolist() for each in values] == [list(n)]
@@ -148,14 +132,11 @@ def test_shortcut_for_any_sequences(n: tuple[int, ...]) -> None:
 
 def test_derivatives_of_what_is_trained() -> None:
     """No derivative is computed only for a component with learning rate 0."""
-    lines = ["output-node name=output input=affine"]
-    wanted = request(has_deriv=True, need_model_derivative=True)
+    fixed = network("output-node name=output input=affine", learning_rate=0.0)
+    of_trained, of_fixed = (kinds(compile_computation(each, TRAINING)) for each in (PLAIN, fixed))
 
-    trained = compile_computation(network(*lines), wanted)
-    fixed = compile_computation(network(*lines, learning_rate=0.0), wanted)
-
-    assert kinds(trained).count("Backprop") == 1
-    assert not any(each.startswith("Backprop") for each in kinds(fixed))
+    assert of_trained.count("Backprop") == 1
+    assert not any(each.startswith("Backprop") for each in of_fixed)
 
 
 def test_derivatives_of_outputs_that_have_one() -> None:
@@ -166,13 +147,10 @@ def test_derivatives_of_outputs_that_have_one() -> None:
         "output-node name=output input=affine",
         "output-node name=output2 input=other",
     )
-    wanted = request(has_deriv=True, need_model_derivative=True)
-    (output,) = wanted.outputs
-    wanted = attrs.evolve(
-        wanted, outputs=[output, attrs.evolve(output, name="output2", has_deriv=False)]
-    )
+    (output,) = TRAINING.outputs
+    other = attrs.evolve(output, name="output2", has_deriv=False)
 
-    computation = compile_computation(nnet, wanted)
+    computation = compile_computation(nnet, attrs.evolve(TRAINING, outputs=[output, other]))
 
     backward = [each for each in computation.commands if isinstance(each, commands.Backprop)]
     assert [nnet.component_names[each.component] for each in backward] == ["affine"]
@@ -180,14 +158,12 @@ def test_derivatives_of_outputs_that_have_one() -> None:
 
 def test_inputs_and_outputs_are_commands() -> None:
     """Commands that take inputs and give outputs say in which matrices these are."""
-    nnet = network("output-node name=output input=affine")
-
-    computation = compile_computation(nnet, request())
+    computation = compile_computation(PLAIN, SIX)
 
     taken = [each for each in computation.commands if isinstance(each, commands.AcceptInput)]
     given = [each for each in computation.commands if isinstance(each, commands.ProvideOutput)]
-    assert [each.node for each in taken] == [nnet.node_index("input")]
-    assert [each.node for each in given] == [nnet.node_index("output")]
+    assert [each.node for each in taken] == [PLAIN.node_index("input")]
+    assert [each.node for each in given] == [PLAIN.node_index("output")]
 
 
 def test_variables_have_rows() -> None:
@@ -221,16 +197,14 @@ def test_endless_recurrences_are_an_error() -> None:
     )
 
     with pytest.raises(UnboundedComputationError, match="the recurrence through 'state"):
-        build_computation_graph(nnet, request())
+        build_computation_graph(nnet, SIX)
 
 
 def test_indexes_and_cindexes_are_arrays() -> None:
     """Rows of a graph are arrays, and so are the rows that each of them reads."""
-    nnet = network("output-node name=output input=Sum(affine, Offset(affine, 1))")
+    graph = build_computation_graph(SUM, FIVE)
 
-    graph = build_computation_graph(nnet, request(wanted=(0, 5)))
-
-    rows = graph.index_set(nnet.node_index("affine")).indexes
+    rows = graph.index_set(SUM.node_index("affine")).indexes
     assert (rows.dtype, rows.shape) == (np.int32, (6, 3))
     assert (graph.cindexes.dtype, graph.cindexes.shape) == (np.int32, (graph.num_cindexes, 4))
     last = slice(*graph.dependency_splits[-2:])
@@ -239,58 +213,45 @@ def test_indexes_and_cindexes_are_arrays() -> None:
 
 def test_functions_return_values() -> None:
     """The optimizer returns another computation, and the graph cannot be changed."""
-    nnet = network("output-node name=output input=Sum(affine, Offset(affine, 1))")
-    compiled = compile_computation(nnet, request(wanted=(0, 5)))
+    compiled = compile_computation(SUM, FIVE)
     before = compiled.to_bytes()
 
-    assert optimize(nnet, compiled) != compiled
+    assert optimize(SUM, compiled) != compiled
     assert compiled.to_bytes() == before
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
-        build_computation_graph(nnet, request(wanted=(0, 5))).is_pruned = False
+        build_computation_graph(SUM, FIVE).is_pruned = False
     with pytest.raises(ValueError, match="read-only"):
         compiled.command_table[0, 0] = 0
 
 
 def test_each_kind_of_node_has_a_class() -> None:
     """Nodes are told apart by their classes; a component's input is a node of its own."""
-    nnet = network(
-        "dim-range-node name=half input-node=affine dim-offset=2 dim=2",
-        "output-node name=output input=half",
-    )
-
-    assert [(type(node).__name__, node.name) for node in nnet.nodes] == [
+    assert [(type(node).__name__, node.name) for node in HALF.nodes] == [
         ("InputNode", "input"),
         ("ComponentInputNode", "affine_input"),
         ("ComponentNode", "affine"),
         ("DimRangeNode", "half"),
         ("OutputNode", "output"),
     ]
-    assert not hasattr(nnet.nodes[4], "dim")
+    assert not hasattr(HALF.nodes[4], "dim")
 
 
 def test_nodes_refer_by_name() -> None:
     """A node names its component, its source, or the nodes of its descriptor."""
-    nnet = network(
-        "dim-range-node name=half input-node=affine dim-offset=2 dim=2",
-        "output-node name=output input=half",
-    )
-    _, _, component_node, half, output = nnet.nodes
+    _, _, component_node, half, output = HALF.nodes
 
     assert (component_node.component, half.source) == ("affine", "affine")
     assert output.descriptor.node_names == ("half",)
-    assert nnet.component_index("affine") == 0
+    assert HALF.component_index("affine") == 0
 
 
 def test_components_have_no_arithmetic() -> None:
     """A component has settings and arrays; a computer gives the gradient as a network."""
-    nnet = network("output-node name=output input=affine")
-    wanted = request(has_deriv=True, need_model_derivative=True)
-
-    computer = NnetComputer(nnet, compile_computation(nnet, wanted))
+    computer = NnetComputer(PLAIN, compile_computation(PLAIN, TRAINING))
     outputs = computer.forward({"input": np.ones((6, 4))})
     computer.backward({"output": np.ones_like(outputs["output"])})
 
-    assert not [name for name in dir(nnet.components[0]) if re.match("propagate|backprop$", name)]
+    assert not [name for name in dir(PLAIN.components[0]) if re.match("propagate|backprop$", name)]
     gradient = computer.gradient.component("affine")
     np.testing.assert_array_equal(gradient.bias_params, np.full(4, 6.0))
 
@@ -303,7 +264,7 @@ def test_precomputed_indexes_are_values() -> None:
         "output-node name=output input=tdnn",
     )
 
-    compiled = compile_computation(nnet, request(wanted=(1, 6)))
+    compiled = compile_computation(nnet, request_for(range(6), range(1, 6)))
 
     calls = [each for each in compiled.commands if isinstance(each, commands.Propagate)]
     assert [each.precomputed_indexes for each in calls] == [0, 1]
@@ -332,9 +293,7 @@ def test_statistics_have_input_and_memo() -> None:
         "component-node name=norm component=norm input=affine",
         "output-node name=output input=norm",
     )
-    wanted = request(has_deriv=True, need_model_derivative=True, store_component_stats=True)
-
-    compiled = compile_computation(nnet, wanted)
+    compiled = compile_computation(nnet, attrs.evolve(TRAINING, store_component_stats=True))
 
     (stored,) = (c for c in compiled.commands if isinstance(c, commands.StoreStats))
     (made,) = (c for c in compiled.commands if isinstance(c, commands.Propagate) and c.memo)
@@ -345,7 +304,7 @@ def test_statistics_have_input_and_memo() -> None:
 def test_a_marker_ends_each_segment() -> None:
     """Three requests that are compiled together have three markers, the last of them at the end."""
     nnet = network("output-node name=output input=Sum(affine, IfDefined(Offset(affine, -1)))")
-    chunks = [request(given=(t, t + 2), wanted=(t, t + 2)) for t in (0, 2, 4)]
+    chunks = [request_for(range(t, t + 2), range(t, t + 2)) for t in (0, 2, 4)]
 
     computation = compile_segments(nnet, chunks)
 
@@ -355,12 +314,9 @@ def test_a_marker_ends_each_segment() -> None:
 
 def test_outputs_come_when_their_inputs_are_there() -> None:
     """The step of an output that reads the input comes before those of the other nodes."""
-    nnet = network(
-        "output-node name=early input=input",
-        "output-node name=output input=affine",
-    )
-    (late,) = request().outputs
-    both = attrs.evolve(request(), outputs=[late, attrs.evolve(late, name="early")])
+    nnet = network("output-node name=early input=input", "output-node name=output input=affine")
+    (late,) = SIX.outputs
+    both = attrs.evolve(SIX, outputs=[late, attrs.evolve(late, name="early")])
 
     compiled = compile_computation(nnet, both)
 
@@ -376,7 +332,8 @@ def test_stages_of_the_compiler_can_be_called() -> None:
         "input=Sum(affine, IfDefined(Offset(state, -1)))",
         "output-node name=output input=state",
     )
-    graph = build_computation_graph(nnet, request(wanted=(0, 3)))
+    wanted = request_for(range(6), range(3))
+    graph = build_computation_graph(nnet, wanted)
 
     assert node_users(nnet) == [[1], [2], [3], [4], [3, 5], []]
     epochs = compute_epochs(nnet)
@@ -384,19 +341,16 @@ def test_stages_of_the_compiler_can_be_called() -> None:
     phases = compute_phases(Network.of(nnet), epochs, Graphs(segments=[graph]))
     state = graph.node_range(nnet.node_index("state"))
     assert phases.level[state].tolist() == [1, 3, 5]
-    steps = Compiler(nnet, request(wanted=(0, 3)), graph).make_steps()
+    steps = Compiler(nnet, wanted, graph).make_steps()
     assert isinstance(steps, Steps)
     assert steps.node.tolist() == [0, 1, 2, 3, 4, 3, 4, 3, 4, 5]
 
 
 def test_debug_info_tells_what_step_info_would() -> None:
     """Each matrix of a computation is that of a step: the debug information has node and rows."""
-    nnet = network("output-node name=output input=affine")
-    wanted = request(has_deriv=True, need_model_derivative=True)
+    info = compile_computation(PLAIN, TRAINING).matrix_debug_info
 
-    info = compile_computation(nnet, wanted).matrix_debug_info
-
-    known = [(nnet.node_names[each.node], each.is_deriv, each.num_rows) for each in info[1:]]
+    known = [(PLAIN.node_names[each.node], each.is_deriv, each.num_rows) for each in info[1:]]
     assert sorted(known) == [
         ("affine", False, 6),
         ("affine", True, 6),
@@ -410,10 +364,9 @@ def test_debug_info_tells_what_step_info_would() -> None:
 
 def test_inputs_are_allocated_by_their_command() -> None:
     """For the analysis, the matrix of an input begins to live with AcceptInput."""
-    nnet = network("output-node name=output input=affine")
-    computation = compile_computation(nnet, request())
+    computation = compile_computation(PLAIN, SIX)
 
-    lifetimes = analyze(nnet, computation).lifetimes
+    lifetimes = analyze(PLAIN, computation).lifetimes
 
     (matrix,) = np.flatnonzero(lifetimes.is_input)
     assert kinds(computation)[lifetimes.allocate[matrix]] == "AcceptInput"
@@ -425,12 +378,7 @@ def test_each_pass_runs_once() -> None:
 
     assert len(names) == len(set(names))
     first = names.index("merge_variables")
-    assert names[first : first + 3] == [
-        "merge_variables",
-        "initialize_undefined",
-        "move_sizing_commands",
-    ]
-    nnet = network("output-node name=output input=Sum(affine, Offset(affine, 1))")
-    compiled = compile_computation(nnet, request(wanted=(0, 5)))
-    ran = [name for name, _ in optimize_in_steps(nnet, compiled)]
+    assert names[first + 1 : first + 3] == ["initialize_undefined", "move_sizing_commands"]
+    compiled = compile_computation(SUM, FIVE)
+    ran = [name for name, _ in optimize_in_steps(SUM, compiled)]
     assert ran == [name for name in names if name in ran]

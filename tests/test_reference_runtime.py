@@ -1,12 +1,14 @@
-"""The runtime that defines the meaning of computations agrees with Kaldi and the fast runtime."""
+"""Both runtimes give Kaldi's numbers, and statistics that are the same."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import pytest
 from nnet3_descriptors import Nnet, read_nnet
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from nnet3_runtime_cuda.cpu import recorder
 from nnet3_runtime_reference import Draws, ReferenceComputer
 from nnet3_training import TrainingExample
 from reference_cases import (
@@ -17,6 +19,7 @@ from reference_cases import (
 )
 from reference_programs import (
     Compile,
+    check_training_steps,
     check_values,
     has_derivatives,
     optimized,
@@ -33,14 +36,40 @@ from test_reference_training import (
 )
 
 
+@pytest.mark.parametrize(
+    ("computer_type", "dtype"), [(ReferenceComputer, np.float64), (NnetComputer, np.float32)]
+)
 @parametrize_programs
 @parametrize_cases()
-def test_values(case: ReferenceCase, compile_program: Compile) -> None:
+def test_values(
+    case: ReferenceCase, compile_program: Compile, computer_type: Any, dtype: type
+) -> None:
     """Outputs agree with Kaldi's within 1e-5, derivatives of inputs and parameters within 1e-4."""
     nnet = network(case)
-    computer = ReferenceComputer(nnet, compile_program(nnet, case.request))
 
-    check_values(computer, case, np.float64)
+    check_values(computer_type(nnet, compile_program(nnet, case.request)), case, dtype)
+
+
+@parametrize_cases()
+def test_threads_that_share_all_work(case: ReferenceCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three threads that share even the smallest operations compute the same."""
+    monkeypatch.setattr(recorder, "FEWEST_SHARED", 1)
+    nnet = network(case)
+
+    check_values(NnetComputer(nnet, optimized(nnet, case.request), threads=3), case)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@parametrize_cases(only=lambda case: "params_after4" in case.arrays)
+def test_training_steps(case: ReferenceCase, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four steps along the natural gradient end at Kaldi's parameters, within 1e-3.
+
+    This holds for optimized programs only: they update a component that is used at many times once
+    for all of them, and the natural gradient depends on how rows are grouped.
+    """
+    monkeypatch.setattr(recorder, "FEWEST_SHARED", 1)
+
+    check_training_steps(case, threads=threads)
 
 
 def statistics(nnet: Nnet) -> dict[str, Any]:
