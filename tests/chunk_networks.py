@@ -64,7 +64,7 @@ class ChunkWriter(NetworkWriter):
             case _:
                 return below
 
-    def leaf(self) -> str:
+    def leaf(self, dim: int = DIM) -> str:
         """A forwarding descriptor, most often of sources that exist at all times."""
         sources = [*self.sources, *self.speakers, *self.sources[-1:] * 2]
         return self.forwarding([*sources, *self.odd] if self.rng.randrange(12) == 0 else sources)
@@ -74,24 +74,24 @@ class ChunkWriter(NetworkWriter):
         read = self.forwarding([*self.sources, *self.speakers, *self.odd * 3])
         return f"Offset({read}, {self.frames(9)})" if self.rng.randrange(3) == 0 else read
 
-    def sum(self, depth: int = 0) -> str:
+    def sum(self, dim: int = DIM, depth: int = 0) -> str:
         """A descriptor of DIM columns; some of its terms can be optional."""
         kinds = ["leaf"] * 3 + ["sum", "failover", "failover", "optional", "optional", "constant"]
         match self.rng.choice(kinds if depth < 2 else ["leaf"]):
             case "sum":
-                return f"Sum({self.sum(depth + 1)}, {self.sum(depth + 1)})"
+                return f"Sum({self.sum(dim, depth + 1)}, {self.sum(dim, depth + 1)})"
             case "failover":
                 first = self.optional()
                 if self.rng.randrange(4) == 0:
                     first = f"Sum({first}, {self.optional()})"
-                return f"Failover({first}, {self.sum(depth + 1)})"
+                return f"Failover({first}, {self.sum(dim, depth + 1)})"
             case "optional":
                 term = f"IfDefined({self.optional()})"
                 if self.rng.randrange(4) == 0:
                     term = f"Sum({term}, IfDefined({self.optional()}))"
-                return f"Sum({self.sum(depth + 1)}, {term})"
+                return f"Sum({self.sum(dim, depth + 1)}, {term})"
             case "constant":
-                return f"Sum(Const({self.rng.choice([1.5, -0.25])}, {DIM}), {self.leaf()})"
+                return f"Sum(Const({self.rng.choice([1.5, -0.25])}, {dim}), {self.leaf()})"
             case _:
                 return self.leaf()
 

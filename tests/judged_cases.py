@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 from random import Random
 from typing import Any
 
 import attrs
 import numpy as np
-from judged_networks import RANDOM, NetworkWriter, write_network
+from example_generator import draw_rows, random_arrays
+from judged_networks import RANDOM, WidthWriter, write_network
 from nnet3_compiler import (
     CompilationError,
     CompilerOptions,
@@ -178,16 +178,6 @@ def parameter_names(nnet: Nnet) -> list[str]:
     ]
 
 
-def random_arrays(
-    nnet: Nnet, specifications: Sequence[IoSpecification], rng: np.random.Generator
-) -> Arrays:
-    """Values of order one: (rows, dim) float32 by node."""
-    return {
-        io.name: rng.standard_normal((len(io.indexes), nnet.node_dim(io.name)), dtype=np.float32)
-        for io in specifications
-    }
-
-
 def case_of_seed(seed: int) -> Case:
     """Draws cases with a seed until one can be computed."""
     rng = Random(seed)
@@ -255,7 +245,7 @@ def _with_statistics(rng: Random, nnet: Nnet) -> Nnet:
 # ---- requests ----
 
 
-def _draw_request(rng: Random, nnet: Nnet, writer: NetworkWriter) -> ComputationRequest:
+def _draw_request(rng: Random, nnet: Nnet, writer: WidthWriter) -> ComputationRequest:
     """A request of one to three (rarely eight) sequences of a few (rarely many) frames."""
     sequences = rng.choice([1, 1, 2, 2, 3, 3, 3, 8])
     order = rng.choice(["regular"] * 4 + ["ragged", "ragged", "any", "time first"])
@@ -283,7 +273,7 @@ def _draw_request(rng: Random, nnet: Nnet, writer: NetworkWriter) -> Computation
         name: str, times: range, order: str, xs: tuple[int, ...], has_deriv: bool
     ) -> IoSpecification:
         return IoSpecification(
-            name=name, indexes=_indexes(rng, order, sequences, times, xs), has_deriv=has_deriv
+            name=name, indexes=draw_rows(rng, order, sequences, times, xs), has_deriv=has_deriv
         )
 
     return ComputationRequest(
@@ -304,23 +294,6 @@ def _draw_request(rng: Random, nnet: Nnet, writer: NetworkWriter) -> Computation
         need_model_derivative=wanted and rng.randrange(3) > 0,
         store_component_stats=rng.randrange(2) == 0,
     )
-
-
-def _indexes(
-    rng: Random, order: str, sequences: int, times: range, xs: tuple[int, ...]
-) -> np.ndarray:
-    """Rows (n, t, x) of some sequences; ragged sequences have different lengths."""
-    rows = []
-    for n in range(sequences):
-        own = times
-        if order == "ragged" and n:
-            own = times[: rng.randint(1, len(times))]
-        rows += [(n, t, x) for t in own for x in xs]
-    if order == "any":
-        rng.shuffle(rows)
-    elif order == "time first":
-        rows.sort(key=lambda row: (row[1], row[2], row[0]))
-    return np.array(rows, np.int32)
 
 
 def _draw_chunks(rng: Random, nnet: Nnet) -> tuple[Nnet, tuple[ComputationRequest, ...]]:

@@ -13,6 +13,7 @@ from random import Random
 import attrs
 from component_forms import from_config
 from component_options import ROW_BY_ROW
+from network_generator import NetworkWriter, time_offsets
 from nnet3_descriptors.components import ComponentProperties, component_class
 
 MOST_LAYERS = 5
@@ -61,32 +62,22 @@ class Source:
 
 
 @attrs.define
-class NetworkWriter:
-    """Collects config lines.
+class WidthWriter(NetworkWriter):
+    """Writes networks whose sources have any number of columns.
 
     Attributes:
-        rng: The source of all choices.
         is_looped: Whether the network is for looped computation, and so the same at all times.
         has_x: Whether requests have indexes x other than 0.
         is_wide: Whether some layers have many columns.
         kinds: The component types, and other features, that were drawn.
         sources: All sources that descriptors can read so far.
-        inputs, components, nodes: The lines so far.
     """
 
-    rng: Random
     is_looped: bool = False
     has_x: bool = False
     is_wide: bool = False
     kinds: set[str] = attrs.field(factory=set)
     sources: list[Source] = attrs.field(factory=list)
-    inputs: list[str] = attrs.field(factory=list)
-    components: list[str] = attrs.field(factory=list)
-    nodes: list[str] = attrs.field(factory=list)
-
-    def text(self) -> str:
-        """The config of the network."""
-        return "\n".join([*self.inputs, *self.components, *self.nodes])
 
     def chance(self, one_in: int) -> bool:
         """True in one of `one_in` cases."""
@@ -106,24 +97,20 @@ class NetworkWriter:
         self.inputs.append(f"input-node name={name} dim={dim}")
         self.sources.append(Source(name, dim, name))
 
-    def layer(self, kind: str, options: str, descriptor: str, name: str = "") -> Source:
+    def add(self, kind: str, options: str, descriptor: str, name: str = "") -> Source:
         """Adds a component of type `kind` + "Component", and its node."""
-        number = len(self.components)
-        name = name or f"n{number}"
+        name = name or f"n{len(self.components)}"
         options = self._with_settings(kind, options, name)
         component = from_config(f"{kind}Component", options)
         self.kinds.add(kind)
-        self.components.append(f"component name=c{number} type={kind}Component {options}")
-        self.nodes.append(f"component-node name={name} component=c{number} input={descriptor}")
+        number = self.component(kind, options)
+        self.node(name, number, descriptor)
         may_share = component.properties & ComponentProperties.SIMPLE and kind not in RANDOM
         if kind.endswith("Nonlinearity") and REPAIR in options:
             may_share = False  # see _with_settings
         if may_share and self.chance(12) and not name.endswith(LOOP):
             self.kinds.add("shared component")
-            self.nodes.append(
-                f"component-node name={name}.again component=c{number} input={descriptor}"
-            )
-            again = f"{name}.again"
+            again = self.node(f"{name}.again", number, descriptor)
             self.sources.append(Source(again, component.output_dim, again))
         return Source(name, component.output_dim, name)
 
@@ -145,25 +132,23 @@ class NetworkWriter:
                 options += " max-change=0.5 l2-regularize=0.01 learning-rate-factor=0.25"
         return options
 
-    def columns(self, source: Source, offset: int, dim: int, name: str = "") -> Source:
+    def part(self, source: Source, offset: int, dim: int, name: str = "") -> Source:
         """Adds a node for some columns of another."""
         name = name or f"n{len(self.components)}.{len(self.nodes)}"
-        line = f"dim-range-node name={name} input-node={source.node} dim-offset={offset} dim={dim}"
-        self.nodes.append(line)
         self.kinds.add("one column" if dim == 1 else "range")
-        return Source(name, dim)
+        return Source(self.columns(name, source.node, offset, dim), dim)
 
     def source_of(self, dim: int) -> Source:
         """A source of `dim` columns: a part of a wider source, or one through a layer."""
         wider = [each for each in self.sources if each.node and each.dim > dim]
         if wider and not self.chance(4):
             source = self.rng.choice(wider)
-            source = self.columns(source, self.rng.randint(0, source.dim - dim), dim)
+            source = self.part(source, self.rng.randint(0, source.dim - dim), dim)
         else:
             source = self.rng.choice(self.sources[-3:])
             kind = self.rng.choice(["Affine", "Linear", "NaturalGradientAffine"])
             options = f"input-dim={source.dim} output-dim={dim}"
-            source = self.layer(kind, options, source.text)
+            source = self.add(kind, options, source.text)
         self.sources.append(source)
         return source
 
@@ -176,44 +161,24 @@ class NetworkWriter:
             return self.source_of(dim)
         return self.rng.choice([*fitting, *fitting[-1:] * 2])
 
-    def leaf(self, dim: int) -> str:
-        """A forwarding descriptor."""
-        rng, source = self.rng, self.source(dim).text
-        kinds = ["node"] * 5 + ["offset"] * 4 + ["scale", "round", "switch"]
-        kinds += ["replace"] * (not self.is_looped)
-        match rng.choice(kinds):
-            case "offset":
-                x = f", {rng.choice([-1, 1])}" if self.has_x and self.chance(6) else ""
-                return f"Offset({source}, {rng.randint(-2, 2)}{x})"
-            case "scale":
-                return f"Scale({rng.choice([-1.0, 0.5])}, {source})"
-            case "round":
-                return f"Round({source}, {rng.randint(2, 3)})"
-            case "replace":
-                return f"ReplaceIndex({source}, t, {rng.randint(0, 1)})"
-            case "switch":
-                return f"Switch({source}, Offset({self.source(dim).text}, 1))"
-            case _:
-                return source
+    SUMS = ("leaf",) * 6, NetworkWriter.SUMS[1]
 
-    def sum(self, dim: int, depth: int = 0) -> str:
-        """A descriptor that is not an Append; some of its terms can be optional."""
-        rng = self.rng
-        kinds = ["leaf"] * 6 + (["sum", "sum", "failover", "optional", "constant"] * (depth < 2))
-        match rng.choice(kinds):
-            case "sum":
-                return f"Sum({self.sum(dim, depth + 1)}, {self.sum(dim, depth + 1)})"
-            case "failover":
-                far = f"Offset({self.source(dim).text}, {rng.choice([-7, 3, 6])})"
-                first = rng.choice([far, self.leaf(dim)])
-                return f"Failover({first}, {self.sum(dim, depth + 1)})"
-            case "optional":
-                far = f"Offset({self.source(dim).text}, {rng.choice([-8, 5])})"
-                return f"Sum({self.leaf(dim)}, IfDefined({far}))"
-            case "constant":
-                return f"Sum(Const({rng.choice([1.5, -0.25])}, {dim}), {self.leaf(dim)})"
-            case _:
-                return self.leaf(dim)
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """The kinds of forwarding descriptors: in a loop, none at a fixed time."""
+        kinds = ("node",) * 5 + ("offset",) * 4 + ("scale", "round", "switch")
+        return kinds if self.is_looped else (*kinds, "replace")
+
+    def read(self, dim: int) -> str:
+        """A source of `dim` columns."""
+        return self.source(dim).text
+
+    read_again = read
+
+    def near(self, source: str) -> str:
+        """A source at a time nearby, in rare cases at another x."""
+        x = f", {self.rng.choice([-1, 1])}" if self.has_x and self.chance(6) else ""
+        return f"Offset({source}, {self.rng.randint(*self.NEAR)}{x})"
 
     def descriptor(self, dim: int) -> str:
         """A descriptor of `dim` columns, in one to four parts."""
@@ -229,7 +194,7 @@ class NetworkWriter:
 # ---- layers: each returns what it adds ----
 
 
-def _options(writer: NetworkWriter, kind: str) -> tuple[int, str]:
+def _options(writer: WidthWriter, kind: str) -> tuple[int, str]:
     """Columns of the input, and options, of a component that works row by row."""
     affine = ("Affine", "Linear", "NaturalGradientAffine", "FixedAffine")
     dims = ("Sigmoid", "Tanh", "RectifiedLinear", "BatchNorm", "NoOp", "Softmax", "FixedScale")
@@ -243,26 +208,26 @@ def _options(writer: NetworkWriter, kind: str) -> tuple[int, str]:
     return ROW_BY_ROW[kind](writer.rng)
 
 
-def add_rows(writer: NetworkWriter) -> Source:
+def add_rows(writer: WidthWriter) -> Source:
     """A component that works row by row."""
     kind = writer.rng.choice(sorted(ROW_BY_ROW))
     dim, options = _options(writer, kind)
-    return writer.layer(kind, options, writer.descriptor(dim))
+    return writer.add(kind, options, writer.descriptor(dim))
 
 
-def add_affine(writer: NetworkWriter) -> Source:
+def add_affine(writer: WidthWriter) -> Source:
     """An affine component and a nonlinearity, as in most layers of real networks."""
     kind = writer.rng.choice(["Affine", "Linear", "NaturalGradientAffine", "FixedAffine"])
     dim, options = _options(writer, kind)
-    source = writer.layer(kind, options, writer.descriptor(dim))
+    source = writer.add(kind, options, writer.descriptor(dim))
     kinds = ["RectifiedLinear", "Sigmoid", "Tanh", "BatchNorm"]
     kinds += ["Normalize"] * (source.dim > 1)  # of one column, only its sign would remain
     kind = writer.rng.choice(kinds)
     key = "input-dim" if kind == "Normalize" else "dim"
-    return writer.layer(kind, f"{key}={source.dim}", source.text)
+    return writer.add(kind, f"{key}={source.dim}", source.text)
 
 
-def add_splice(writer: NetworkWriter) -> Source:
+def add_splice(writer: WidthWriter) -> Source:
     """An affine component on several times of a node; sometimes another on the result."""
     source = _splice(writer, writer.source(writer.width()))
     if writer.chance(3):
@@ -270,10 +235,10 @@ def add_splice(writer: NetworkWriter) -> Source:
         writer.kinds.add("splices in turn")
     if writer.chance(2):
         return source
-    return writer.layer("RectifiedLinear", f"dim={source.dim}", source.text)
+    return writer.add("RectifiedLinear", f"dim={source.dim}", source.text)
 
 
-def _splice(writer: NetworkWriter, source: Source) -> Source:
+def _splice(writer: WidthWriter, source: Source) -> Source:
     """An affine component on several times of a node."""
     rng = writer.rng
     offsets = rng.choice([(-1, 0, 1), (-2, 0), (0, 1), (-3, 0, 3), (-1, 1)])
@@ -286,15 +251,10 @@ def _splice(writer: NetworkWriter, source: Source) -> Source:
     kind = rng.choice(["Affine", "Linear", "NaturalGradientAffine"])
     options = f"input-dim={dim} output-dim={writer.width()}{extra}"
     writer.kinds.add("splice")
-    return writer.layer(kind, options, f"Append({', '.join(parts)})")
+    return writer.add(kind, options, f"Append({', '.join(parts)})")
 
 
-def _offsets(rng: Random) -> str:
-    chosen = rng.sample(range(-2, 3), rng.randint(1, 3))
-    return ",".join(map(str, sorted(chosen)))
-
-
-def add_late_term(writer: NetworkWriter) -> Source:
+def add_late_term(writer: WidthWriter) -> Source:
     """An affine component on a source twice, once with a term that takes part some chunks later."""
     rng, source = writer.rng, writer.source(writer.width())
     near, later = source.text, rng.choice([source, writer.source(source.dim)])
@@ -304,20 +264,20 @@ def add_late_term(writer: NetworkWriter) -> Source:
     kind = rng.choice(["Affine", "Linear", "NaturalGradientAffine"])
     options = f"input-dim={2 * source.dim} output-dim={writer.width()}"
     writer.kinds.add("late term")
-    return writer.layer(kind, options, f"Append({', '.join(parts)})")
+    return writer.add(kind, options, f"Append({', '.join(parts)})")
 
 
-def add_tdnn(writer: NetworkWriter) -> Source:
+def add_tdnn(writer: WidthWriter) -> Source:
     """A component that splices several times itself."""
     rng, dim = writer.rng, writer.width()
     options = (
-        f"input-dim={dim} output-dim={writer.width()} time-offsets={_offsets(rng)} "
+        f"input-dim={dim} output-dim={writer.width()} time-offsets={time_offsets(rng)} "
         f"use-bias={rng.choice(['true', 'false'])}"
     )
-    return writer.layer("Tdnn", options, writer.descriptor(dim))
+    return writer.add("Tdnn", options, writer.descriptor(dim))
 
 
-def add_convolution(writer: NetworkWriter) -> Source:
+def add_convolution(writer: WidthWriter) -> Source:
     """A convolution over time and height; context that it does not require may be missing."""
     rng = writer.rng
     filters, step = rng.randint(1, 3), rng.choice([1, 1, 2])
@@ -325,7 +285,7 @@ def add_convolution(writer: NetworkWriter) -> Source:
     out = filters if rng.randrange(2) else rng.randint(1, 3)
     if writer.is_wide:
         filters, out = 16, rng.choice([16, 17])
-    offsets = _offsets(rng)
+    offsets = time_offsets(rng)
     required = rng.choice([rng.choice(offsets.split(",")), offsets])
     options = (
         f"num-filters-in={filters} num-filters-out={out} height-in={height} "
@@ -333,10 +293,10 @@ def add_convolution(writer: NetworkWriter) -> Source:
         f"height-offsets={rng.choice(['0', '-1,0,1', '0,1'])} time-offsets={offsets} "
         f"required-time-offsets={required} bias-stddev=1"
     )
-    return writer.layer("TimeHeightConvolution", options, writer.descriptor(filters * height))
+    return writer.add("TimeHeightConvolution", options, writer.descriptor(filters * height))
 
 
-def add_statistics(writer: NetworkWriter) -> Source:
+def add_statistics(writer: WidthWriter) -> Source:
     """Mean, and sometimes deviation, over some frames."""
     rng = writer.rng
     deviation, period, dim = rng.randrange(2), rng.randint(1, 2), writer.width()
@@ -344,21 +304,21 @@ def add_statistics(writer: NetworkWriter) -> Source:
         f"input-dim={dim} input-period=1 output-period={period} "
         f"include-variance={'true' if deviation else 'false'}"
     )
-    extract = writer.layer("StatisticsExtraction", options, writer.leaf(dim))
+    extract = writer.add("StatisticsExtraction", options, writer.leaf(dim))
     left, right = (period * n for n in rng.choice([(0, 1), (1, 0), (1, 1), (2, 2), (3, 0)]))
     options = (
         f"input-dim={extract.dim} input-period={period} left-context={left} "
         f"right-context={right} num-log-count-features={rng.randint(0, 2)} "
         f"output-stddevs={'true' if deviation else 'false'} variance-floor=0.01"
     )
-    pool = writer.layer("StatisticsPooling", options, f"Round({extract.text}, {period})")
+    pool = writer.add("StatisticsPooling", options, f"Round({extract.text}, {period})")
     read = Source(f"Round({pool.text}, {period})", pool.dim)
     if writer.chance(2):
         return read
-    return writer.layer("Affine", f"input-dim={read.dim} output-dim={writer.width()}", read.text)
+    return writer.add("Affine", f"input-dim={read.dim} output-dim={writer.width()}", read.text)
 
 
-def add_attention(writer: NetworkWriter) -> Source:
+def add_attention(writer: WidthWriter) -> Source:
     """Attention to neighbouring frames; some may be missing."""
     rng = writer.rng
     heads, key, value = (rng.randint(1, 3) for _ in range(3))
@@ -370,11 +330,11 @@ def add_attention(writer: NetworkWriter) -> Source:
         f"output-context={rng.choice(['true', 'false'])} key-scale={rng.choice([0.3, 1.0])}"
     )
     dim = heads * (2 * key + value + left + 1 + right)
-    source = writer.layer("Affine", f"input-dim={2} output-dim={dim}", writer.descriptor(2))
-    return writer.layer("RestrictedAttention", options, source.text)
+    source = writer.add("Affine", f"input-dim={2} output-dim={dim}", writer.descriptor(2))
+    return writer.add("RestrictedAttention", options, source.text)
 
 
-def add_recurrence(writer: NetworkWriter) -> Source:
+def add_recurrence(writer: WidthWriter) -> Source:
     """A component of any type that works row by row and reads a part of its own past."""
     rng, kinds = writer.rng, BOUNDED
     if not writer.is_looped:
@@ -391,14 +351,14 @@ def add_recurrence(writer: NetworkWriter) -> Source:
     past = f"Offset({name if is_whole else f'{name}.past'}, -{delay})"
     past = f"Failover({past}, {start})" if start else f"IfDefined({past})"
     text = f"{'Sum' if back == dim else 'Append'}({others}, {past})"
-    source = writer.layer(kind, options, text, name)
+    source = writer.add(kind, options, text, name)
     if not is_whole:
-        writer.sources.append(writer.columns(source, offset, back, f"{name}.past"))
+        writer.sources.append(writer.part(source, offset, back, f"{name}.past"))
     writer.kinds.add("recurrence")
     return source
 
 
-def add_affine_recurrence(writer: NetworkWriter) -> Source:
+def add_affine_recurrence(writer: WidthWriter) -> Source:
     """An affine component that reads its own past through a nonlinearity."""
     rng, out, delay = writer.rng, writer.width(), writer.rng.choice([1, 1, 2, 3])
     if writer.chance(2):
@@ -417,85 +377,85 @@ def add_affine_recurrence(writer: NetworkWriter) -> Source:
     kind = rng.choice(["Affine", "Linear", "NaturalGradientAffine"])
     stddev = min(0.3, 0.5 / back**0.5)  # so that values do not grow
     options = f"input-dim={into + back} output-dim={out} param-stddev={stddev:.2f}"
-    affine = writer.layer(kind, options, f"Append({', '.join(parts)})", name)
+    affine = writer.add(kind, options, f"Append({', '.join(parts)})", name)
     kind = rng.choice(["Tanh", "Tanh", "Sigmoid", "BackpropTruncation", "RectifiedLinear"])
-    nonlinearity = writer.layer(kind, f"dim={out}", affine.text, state)
+    nonlinearity = writer.add(kind, f"dim={out}", affine.text, state)
     if past != state:
         offset = rng.randint(0, out - back)
-        writer.sources.append(writer.columns(nonlinearity, offset, back, past))
+        writer.sources.append(writer.part(nonlinearity, offset, back, past))
     writer.kinds.add("recurrence")
     writer.sources.append(nonlinearity)
     return affine
 
 
-def add_projected_recurrence(writer: NetworkWriter) -> Source:
+def add_projected_recurrence(writer: WidthWriter) -> Source:
     """A recurrence through an affine component, some of whose columns no later step reads."""
     rng, cell = writer.rng, writer.width()
     into, back, ahead = (writer.width() for _ in range(3))
     source = writer.sum(into)
     name = f"n{len(writer.components)}{LOOP}"
     past, delay = f"{name}.r", rng.choice([1, 1, 2, 3])
-    affine = writer.layer(
+    affine = writer.add(
         rng.choice(["Affine", "NaturalGradientAffine"]),
         f"input-dim={into + back} output-dim={cell}",
         f"Append({source}, IfDefined(Offset({past}, -{delay})))",
         name,
     )
     kind = rng.choice(["Tanh", "Sigmoid"])
-    state = writer.layer(kind, f"dim={cell}", affine.text, f"{name}.state{LOOP}")
+    state = writer.add(kind, f"dim={cell}", affine.text, f"{name}.state{LOOP}")
     kind = rng.choice(["Affine", "Affine", "Linear", "NaturalGradientAffine", "FixedAffine"])
     options = f"input-dim={cell} output-dim={back + ahead}"
-    projection = writer.layer(kind, options, state.text, f"{name}.rp{LOOP}")
-    writer.sources.append(writer.columns(projection, 0, back, past))
+    projection = writer.add(kind, options, state.text, f"{name}.rp{LOOP}")
+    writer.sources.append(writer.part(projection, 0, back, past))
     writer.kinds.update(("recurrence", "projected recurrence"))
     if writer.chance(2):
         return projection
-    return writer.columns(projection, back, ahead)
+    return writer.part(projection, back, ahead)
 
 
-def add_lstm(writer: NetworkWriter) -> Source:
+def add_lstm(writer: WidthWriter) -> Source:
     """A long short-term memory, with or without dropout of its gates."""
     rng, cell, delay = writer.rng, writer.width(), writer.rng.choice([1, 1, 3])
     into, dropout = writer.width(), writer.chance(4)
     source, mask = writer.sum(into), ""
     if dropout:
         options = f"output-dim=3 dropout-proportion={rng.choice([0.0, 0.3])}"
-        mask = ", " + writer.layer("DropoutMask", options, writer.leaf(3)).text
+        mask = ", " + writer.add("DropoutMask", options, writer.leaf(3)).text
     name = f"n{len(writer.components)}{LOOP}"
     memory, output = f"{name}.c", f"{name}.m"
-    gates = writer.layer(
+    gates = writer.add(
         "Affine",
         f"input-dim={into + cell} output-dim={4 * cell}",
         f"Append({source}, IfDefined(Offset({output}, -{delay})))",
         name,
     )
     options = f"cell-dim={cell} self-repair-scale=0 use-dropout={'true' if dropout else 'false'}"
-    nonlinearity = writer.layer(
+    nonlinearity = writer.add(
         "LstmNonlinearity",
         options,
         f"Append({gates.text}, IfDefined(Offset({memory}, -{delay})){mask})",
         f"{name}.cell{LOOP}",
     )
-    writer.sources.append(writer.columns(nonlinearity, 0, cell, memory))
+    writer.sources.append(writer.part(nonlinearity, 0, cell, memory))
     writer.kinds.add("recurrence")
-    return writer.columns(nonlinearity, cell, cell, output)
+    return writer.part(nonlinearity, cell, cell, output)
 
 
-def add_distribution(writer: NetworkWriter) -> Source:
+def add_distribution(writer: WidthWriter) -> Source:
     """Columns become indexes x."""
     dim, count = writer.width(), writer.rng.randint(2, 3)
     descriptor = f"ReplaceIndex({writer.leaf(dim * count)}, x, 0)"
-    return writer.layer("Distribute", f"input-dim={dim * count} output-dim={dim}", descriptor)
+    return writer.add("Distribute", f"input-dim={dim * count} output-dim={dim}", descriptor)
 
 
-def add_truncation(writer: NetworkWriter) -> Source:
+def add_truncation(writer: WidthWriter) -> Source:
     """A component that scales derivatives in the backward pass."""
     dim = writer.width()
     options = f"dim={dim} scale={writer.rng.choice([1.0, 0.7])}"
-    return writer.layer("BackpropTruncation", options, writer.sum(dim))
+    return writer.add("BackpropTruncation", options, writer.sum(dim))
 
 
-LAYERS: dict[str, Callable[[NetworkWriter], Source]] = {
+LAYERS: dict[str, Callable[[WidthWriter], Source]] = {
     "affine": add_affine,
     "affine-recurrence": add_affine_recurrence,
     "attention": add_attention,
@@ -526,7 +486,7 @@ NOT_LOOPED = ("distribution",)
 LOOPED = ("late-term",)
 
 
-def write_network(rng: Random, *, is_looped: bool = False, has_x: bool = False) -> NetworkWriter:
+def write_network(rng: Random, *, is_looped: bool = False, has_x: bool = False) -> WidthWriter:
     """Writes a network of a few layers with one or two inputs and outputs.
 
     Args:
@@ -534,7 +494,7 @@ def write_network(rng: Random, *, is_looped: bool = False, has_x: bool = False) 
         is_looped: Whether the network is for looped computation; its second input is "ivector".
         has_x: Whether requests have indexes x other than 0.
     """
-    writer = NetworkWriter(rng, is_looped, has_x, is_wide=rng.randrange(16) == 0)
+    writer = WidthWriter(rng, is_looped=is_looped, has_x=has_x, is_wide=rng.randrange(16) == 0)
     writer.add_input("input")
     if writer.chance(3):
         if is_looped:

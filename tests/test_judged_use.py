@@ -13,7 +13,9 @@ from judge_random_training import problem_of_seed
 AT_THE_TIME_OF_AN_IVECTOR = (125, 250, 317, 418)
 """In chunks of these seeds' networks, some rows read only the i-vector, and others features."""
 
-SEEDS = (*range(9), *AT_THE_TIME_OF_AN_IVECTOR)
+WITH_JOINED_CHUNKS = 84
+
+SEEDS = (*range(9), WITH_JOINED_CHUNKS, *AT_THE_TIME_OF_AN_IVECTOR)
 
 verdict = cache(judged)
 

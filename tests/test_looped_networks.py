@@ -43,44 +43,21 @@ OPTIONAL = ("IfDefined", "Failover", "StatisticsPooling")
 class PastWriter(NetworkWriter):
     """Writes descriptors of the present and the past; some terms can be missing."""
 
-    def leaf(self) -> str:
-        """A forwarding descriptor of the last source."""
-        rng, source = self.rng, self.rng.choice([*self.sources, *self.sources[-1:] * 3])
-        match rng.choice(["node"] * 3 + ["offset"] * 3 + ["scale", "round", "switch"]):
-            case "offset":
-                return f"Offset({source}, {rng.randint(-3, 0)})"
-            case "scale":
-                return f"Scale({rng.choice([-1.0, 0.5])}, {source})"
-            case "round":
-                return f"Round({source}, {rng.randint(2, 3)})"
-            case "switch":
-                return f"Switch({source}, Offset({rng.choice(self.sources)}, -1))"
-            case _:
-                return source
+    SUMS = ("leaf",) * 5, ("sum", "failover", "optional", "constant")
+    NEAR = (-3, 0)
+    NEXT = -1
+    FAR = FARTHER = tuple(range(-9, -2))
 
-    def sum(self, depth: int = 0) -> str:
-        """A descriptor of DIM columns."""
-        rng = self.rng
-        past = f"Offset({rng.choice(self.sources)}, {rng.randint(-9, -3)})"
-        match rng.choice(["leaf"] * 5 + ["sum", "failover", "optional", "constant"] * (depth < 2)):
-            case "sum":
-                return f"Sum({self.sum(depth + 1)}, {self.sum(depth + 1)})"
-            case "failover":
-                return f"Failover({past}, {self.sum(depth + 1)})"
-            case "optional":
-                return f"Sum({self.leaf()}, IfDefined({past}))"
-            case "constant":
-                return f"Sum(Const({rng.choice([1.5, -0.25])}, {DIM}), {self.leaf()})"
-            case _:
-                return self.leaf()
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """The kinds of forwarding descriptors: none at a fixed time."""
+        return ("node",) * 3 + ("offset",) * 3 + ("scale", "round", "switch")
 
 
 class PlainWriter(PastWriter):
     """Writes descriptors without optional terms."""
 
-    def sum(self, depth: int = 0) -> str:
-        """A descriptor of DIM columns."""
-        return f"Sum({self.leaf()}, {self.leaf()})" if self.rng.randrange(2) else self.leaf()
+    SUMS = ("leaf",), ("sum",)
 
 
 def add_pooling(writer: NetworkWriter, name: str) -> None:

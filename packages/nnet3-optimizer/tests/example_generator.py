@@ -33,12 +33,14 @@ class Example:
     request: ComputationRequest
 
 
-def _indexes(rng: Random, order: str, sequences: int, times: range) -> np.ndarray:
-    """Rows (n, t, x) of some sequences."""
+def draw_rows(
+    rng: Random, order: str, sequences: int, times: range, xs: Sequence[int] = (0,)
+) -> np.ndarray:
+    """Rows (n, t, x) of some sequences; ragged sequences have different lengths."""
     rows = []
     for n in range(sequences):
         own = times[: rng.randint(1, len(times))] if order == "ragged" and n else times
-        rows += [(n, t, x) for t in own for x in ((0, 1) if order == "two x" else (0,))]
+        rows += [(n, t, x) for t in own for x in xs]
     if order == "any":
         rng.shuffle(rows)
     elif order == "time first":
@@ -56,6 +58,7 @@ def draw_request(rng: Random, nnet: Nnet, *, derivatives: bool | None = None) ->
     """
     sequences = rng.randint(1, 3)
     order = rng.choice(["regular"] * 4 + ["ragged", "ragged", "any", "time first", "two x"])
+    xs = (0, 1) if order == "two x" else (0,)
     wanted = rng.randrange(4) > 0 if derivatives is None else derivatives
     length, step = rng.randint(1, 6), rng.choice([1, 1, 1, 2])
     given = {
@@ -70,7 +73,7 @@ def draw_request(rng: Random, nnet: Nnet, *, derivatives: bool | None = None) ->
         inputs=[
             IoSpecification(
                 name=name,
-                indexes=_indexes(rng, of_inputs, sequences, times),
+                indexes=draw_rows(rng, of_inputs, sequences, times, xs),
                 has_deriv=wanted and rng.randrange(2) == 0,
             )
             for name, times in given.items()
@@ -78,7 +81,7 @@ def draw_request(rng: Random, nnet: Nnet, *, derivatives: bool | None = None) ->
         outputs=[
             IoSpecification(
                 name=node.name,
-                indexes=_indexes(rng, order, sequences, range(0, length, step)),
+                indexes=draw_rows(rng, order, sequences, range(0, length, step), xs),
                 has_deriv=wanted and (number == 0 or rng.randrange(2) == 0),
             )
             for number, node in enumerate(nnet.output_nodes)
@@ -88,31 +91,21 @@ def draw_request(rng: Random, nnet: Nnet, *, derivatives: bool | None = None) ->
     )
 
 
-def draw_example(
-    rng: Random, kinds: Sequence[str] | None = None, *, derivatives: bool | None = None
-) -> Example | None:
-    """Draws a network and a request; returns None if the request cannot be computed.
-
-    Args:
-        rng: The source of all choices.
-        kinds: The kinds of the layers; drawn if None.
-        derivatives: Whether to ask for derivatives; None to draw that too.
-    """
-    writer, kinds = write_network(rng, kinds)
+def draw_example(rng: Random) -> Example | None:
+    """Draws a network and a request; returns None if the request cannot be computed."""
+    writer, kinds = write_network(rng)
     nnet = parse_config(writer.text(), rng=np.random.default_rng(rng.getrandbits(32)))
-    request = draw_request(rng, nnet, derivatives=derivatives)
+    request = draw_request(rng, nnet)
     if not is_computable(nnet, request):
         return None
     return Example(writer.text(), kinds, nnet, request)
 
 
-def example_of_seed(
-    seed: int, kinds: Sequence[str] | None = None, *, derivatives: bool | None = None
-) -> Example:
+def example_of_seed(seed: int) -> Example:
     """Draws examples with a seed until one can be computed."""
     rng = Random(seed)
     while True:
-        example = draw_example(rng, kinds, derivatives=derivatives)
+        example = draw_example(rng)
         if example is not None:
             return example
 
@@ -126,7 +119,9 @@ def is_computable(nnet: Nnet, request: ComputationRequest) -> bool:
 
 
 def random_arrays(
-    nnet: Nnet, specifications: Sequence[IoSpecification], seed: int = 0
+    nnet: Nnet,
+    specifications: Sequence[IoSpecification],
+    seed: int | np.random.Generator = 0,
 ) -> dict[str, np.ndarray]:
     """Random values for inputs, or derivatives for outputs: (rows, dim) float32 by node."""
     rng = np.random.default_rng(seed)

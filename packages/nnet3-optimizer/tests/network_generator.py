@@ -73,10 +73,10 @@ class NetworkWriter:
         """Adds a component and its node; returns the name of the node."""
         return self.node(name, self.component(kind, options), descriptor)
 
-    def columns(self, name: str, source: str, offset: int) -> str:
-        """Adds a node for DIM columns of a node; returns its name."""
+    def columns(self, name: str, source: str, offset: int, dim: int = DIM) -> str:
+        """Adds a node for some columns of a node; returns its name."""
         self.nodes.append(
-            f"dim-range-node name={name} input-node={source} dim-offset={offset} dim={DIM}"
+            f"dim-range-node name={name} input-node={source} dim-offset={offset} dim={dim}"
         )
         return name
 
@@ -86,13 +86,41 @@ class NetworkWriter:
 
     # ---- descriptors ----
 
-    def leaf(self) -> str:
+    SUMS = ("leaf",) * 5, ("sum", "sum", "failover", "optional", "constant")
+    """The kinds of descriptors that are no Append, and those of them that hold others."""
+
+    NEAR = (-2, 2)
+    """The least and the most frames of an Offset."""
+
+    NEXT = 1
+    """The frames of an Offset in a Switch."""
+
+    FAR, FARTHER = (-7, 3, 6), (-8, 5)
+    """Frames of an Offset in a Failover, and of an optional one."""
+
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """The kinds of forwarding descriptors, each as often as it is drawn."""
+        return ("node",) * 4 + ("offset",) * 4 + ("scale", "round", "replace", "switch")
+
+    def read(self, dim: int) -> str:
+        """A source of `dim` columns; most often the last one."""
+        return self.rng.choice([*self.sources, *self.sources[-1:] * 3])
+
+    def read_again(self, dim: int) -> str:
+        """Another source of `dim` columns."""
+        return self.rng.choice(self.sources)
+
+    def near(self, source: str) -> str:
+        """A source at a time nearby."""
+        return f"Offset({source}, {self.rng.randint(*self.NEAR)})"
+
+    def leaf(self, dim: int = DIM) -> str:
         """A forwarding descriptor; most often of the last source."""
-        rng = self.rng
-        source = rng.choice([*self.sources, *self.sources[-1:] * 3])
-        match rng.choice(["node"] * 4 + ["offset"] * 4 + ["scale", "round", "replace", "switch"]):
+        rng, source = self.rng, self.read(dim)
+        match rng.choice(self.leaves):
             case "offset":
-                return f"Offset({source}, {rng.randint(-2, 2)})"
+                return self.near(source)
             case "scale":
                 return f"Scale({rng.choice([-1.0, 0.5])}, {source})"
             case "round":
@@ -100,27 +128,27 @@ class NetworkWriter:
             case "replace":
                 return f"ReplaceIndex({source}, t, {rng.randint(0, 1)})"
             case "switch":
-                return f"Switch({source}, Offset({rng.choice(self.sources)}, 1))"
+                return f"Switch({source}, Offset({self.read_again(dim)}, {self.NEXT}))"
             case _:
                 return source
 
-    def sum(self, depth: int = 0) -> str:
-        """A descriptor of DIM columns that is not an Append; some of its terms can be optional."""
-        rng = self.rng
-        kinds = ["leaf"] * 5 + (["sum", "sum", "failover", "optional", "constant"] * (depth < 2))
-        match rng.choice(kinds):
+    def sum(self, dim: int = DIM, depth: int = 0) -> str:
+        """A descriptor that is not an Append; some of its terms can be optional."""
+        rng, (leaves, nested) = self.rng, self.SUMS
+        match rng.choice(leaves + nested * (depth < 2)):
             case "sum":
-                return f"Sum({self.sum(depth + 1)}, {self.sum(depth + 1)})"
+                return f"Sum({self.sum(dim, depth + 1)}, {self.sum(dim, depth + 1)})"
             case "failover":
-                far = f"Offset({rng.choice(self.sources)}, {rng.choice([-7, 3, 6])})"
-                return f"Failover({rng.choice([far, self.leaf()])}, {self.sum(depth + 1)})"
+                far = f"Offset({self.read_again(dim)}, {rng.choice(self.FAR)})"
+                first = rng.choice([far, self.leaf(dim)])
+                return f"Failover({first}, {self.sum(dim, depth + 1)})"
             case "optional":
-                far = f"Offset({rng.choice(self.sources)}, {rng.choice([-8, 5])})"
-                return f"Sum({self.leaf()}, IfDefined({far}))"
+                far = f"Offset({self.read_again(dim)}, {rng.choice(self.FARTHER)})"
+                return f"Sum({self.leaf(dim)}, IfDefined({far}))"
             case "constant":
-                return f"Sum(Const({rng.choice([1.5, -0.25])}, {DIM}), {self.leaf()})"
+                return f"Sum(Const({rng.choice([1.5, -0.25])}, {dim}), {self.leaf(dim)})"
             case _:
-                return self.leaf()
+                return self.leaf(dim)
 
 
 # ---- layers: each adds a source ----
@@ -153,14 +181,14 @@ def add_wide(writer: NetworkWriter, name: str) -> None:
 
 def add_tdnn(writer: NetworkWriter, name: str) -> None:
     """A component that splices several times itself."""
-    options = f"input-dim=4 output-dim=4 time-offsets={_time_offsets(writer.rng)}"
+    options = f"input-dim=4 output-dim=4 time-offsets={time_offsets(writer.rng)}"
     writer.sources.append(writer.layer(name, "Tdnn", options, writer.sum()))
 
 
 def add_convolution(writer: NetworkWriter, name: str) -> None:
     """A convolution over time and height; context that it does not require may be missing."""
     rng = writer.rng
-    offsets = _time_offsets(rng)
+    offsets = time_offsets(rng)
     required = rng.choice(offsets.split(","))
     heights = rng.choice(["0", "-1,0,1", "0,1"])
     options = (
@@ -176,7 +204,7 @@ def add_subsampling_convolution(writer: NetworkWriter, name: str) -> None:
     wide = writer.layer(f"{name}.wide", "Affine", "input-dim=4 output-dim=8", writer.sum())
     options = (
         "num-filters-in=2 num-filters-out=2 height-in=4 height-out=2 height-subsample-out=2 "
-        f"height-offsets=0,1 time-offsets={_time_offsets(writer.rng)}"
+        f"height-offsets=0,1 time-offsets={time_offsets(writer.rng)}"
     )
     writer.sources.append(writer.layer(name, "TimeHeightConvolution", options, wide))
 
@@ -310,7 +338,8 @@ OTHER_LAYERS = {"projected-lstm": add_projected_lstm}
 OFTEN = ("rows", "rows", "rows", "append", "wide", "tdnn", "convolution", "recurrence")
 
 
-def _time_offsets(rng: Random) -> str:
+def time_offsets(rng: Random) -> str:
+    """One to three times, as a list in a config line."""
     chosen = rng.sample(range(-2, 3), rng.randint(1, 3))
     return ",".join(map(str, sorted(chosen)))
 
