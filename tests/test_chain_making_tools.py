@@ -12,7 +12,7 @@ import pytest
 from chain_graphs import largest_difference
 from kaldi_tables import read_by_key
 from nnet3_tables import ObjectWriter, read_objects, write_table
-from nnet3_training import TrainingExample, read_chain_examples, read_fst, write_fst
+from nnet3_training import TrainingExample, read_chain_examples, read_fst
 from nnet3_training.chain import (
     ChainExampleMaker,
     ChainUtterance,
@@ -115,30 +115,6 @@ def test_supervisions_of_lattices() -> None:
     assert "for utterance bad: final state 1 of the lattice is at frame 1 of 2" in errors
     assert "information for 3 utterances, errors on 1" in errors
     assert Path("sup.ark").read_bytes() == (folder / "sup.ark").read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"final_costs": [np.inf] * 16}, "the phone language model has no path"),
-        ({"output_labels": [1] * 16}, "the phone language model must be an acceptor"),
-        ({"labels": [60] * 16, "output_labels": [60] * 16}, "the topology has no phone 60; it has"),
-    ],
-)
-def test_denominator_of_what_does_not_fit(change: dict[str, list[float]], message: str) -> None:
-    """The error names the three files that the denominator was to be made of."""
-    phone_lm = read_fst(DIGITS / "phone_lm.fst")
-    sizes = {name: len(getattr(phone_lm, name)) for name in change}
-    changed = {name: np.resize(values, sizes[name]) for name, values in change.items()}
-    write_fst(attrs.evolve(phone_lm, **changed), "other.fst")
-
-    errors = run("chain-make-den-fst tree 0.trans_mdl other.fst den norm", status=255)
-
-    assert (
-        "chain-make-den-fst: no denominator can be made of tree, 0.trans_mdl and other.fst: "
-        f"{message}"
-    ) in errors
-    assert not Path("den").exists()
 
 
 def test_normalizes_examples() -> None:

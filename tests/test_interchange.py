@@ -7,8 +7,6 @@ import attrs
 import numpy as np
 import pytest
 from nnet3_compiler import (
-    CompilationError,
-    Compiler,
     compile_computation,
     compile_looped,
     looped_requests,
@@ -28,7 +26,6 @@ from nnet3_descriptors import Nnet, parse_config
 from nnet3_descriptors.editing import rename_node
 from nnet3_descriptors.serialization import from_json, to_json
 from nnet3_descriptors.structure import NetworkFingerprint
-from nnet3_graph import build_computation_graph
 from nnet3_optimizer import (
     OptimizeOptions,
     check_computation,
@@ -255,24 +252,6 @@ def test_a_memory_plan_that_does_not_fit_is_refused() -> None:
                 check(nnet, other)
         with pytest.raises(CheckError, match=message):
             NnetComputer(nnet, other)
-
-
-# -- graphs ----------------------------------------------------------------------------------------
-
-
-def test_a_graph_of_another_network_or_request_is_refused() -> None:
-    """The compiler goes on from the graph that it is given, if that is of its request."""
-    nnet = network()
-    graph = build_computation_graph(nnet, request())
-
-    one = Compiler(nnet, request(), graph).create_computation()
-    assert one == Compiler(nnet, request()).create_computation()
-    with pytest.raises(
-        CompilationError, match=r"another network: .* node 3; here that is 'output'"
-    ):
-        Compiler(network("Scale(-1, input)"), request(), graph)
-    with pytest.raises(CompilationError, match="rows that are given of 'input' differ"):
-        Compiler(nnet, request(5), graph)
 
 
 def test_the_values_have_public_fields_only() -> None:
