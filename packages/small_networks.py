@@ -51,19 +51,21 @@ def network(config: str, seed: int = 0) -> Nnet:
 
 
 def stacked(dim: int, *components: str, splice: str = "input", objective: str = "linear") -> str:
-    """The config of a network whose components read each other in turn.
+    """The config of a network whose components read each other in turn, or what they name.
 
     Args:
         dim: Columns of the input.
-        *components: Name, type without "Component", and options of each component and its node.
+        *components: Name, type without "Component", and options of each component and its node,
+            which can end with `input=` and a descriptor.
         splice: What the first component reads.
         objective: That of the output node.
     """
     lines, source = [f"input-node name=input dim={dim}"], splice
     for component in components:
         name, kind, options = f"{component} ".split(" ", 2)
-        lines.append(f"component name={name} type={kind}Component {options}")
-        lines.append(f"component-node name={name} component={name} input={source}")
+        options, _, named = f" {options}".partition(" input=")
+        lines.append(f"component name={name} type={kind}Component{options}")
+        lines.append(f"component-node name={name} component={name} input={named or source}")
         source = name
     return "\n".join([*lines, f"output-node name=output input={source} objective={objective}\n"])
 
