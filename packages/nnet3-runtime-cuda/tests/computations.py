@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import attrs
 import numpy as np
+import pytest
+from emulated_device import compiler
 from nnet3_compiler import compile_computation, compile_looped
 from nnet3_computation import ComputationRequest, NnetComputation, parse_computation
 from nnet3_computation.text import SUBMATRIX
 from nnet3_descriptors import Nnet
 from nnet3_runtime_cuda import NnetComputer
 from small_networks import network, request_for
+
+needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
+
+
+def assert_near(
+    found: Sequence[np.ndarray], expected: Sequence[np.ndarray], limit: float = 1e-5
+) -> None:
+    """Compares arrays; differences are relative to the largest value of each."""
+    for ours, theirs in zip(found, expected, strict=True):
+        scale = max(np.abs(theirs).max(initial=0.0), 1e-3)
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=limit * scale)
 
 
 def single(component: str, *, dim: int, descriptor: str = "input", seed: int = 0) -> Nnet:

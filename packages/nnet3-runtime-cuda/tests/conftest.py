@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -30,3 +31,27 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     library = ctypes.CDLL(str(target))
     library.stand_in_last_stream.restype = ctypes.c_uint64
     return library
+
+
+@pytest.fixture
+def cupy(request: pytest.FixtureRequest) -> Any:
+    """A CuPy with two devices, and with the kernels of the module of tests, if it has some."""
+    from strict_cupy import StrictCupy
+
+    return StrictCupy(getattr(request.module, "kernels", lambda source: {}))
+
+
+@pytest.fixture
+def library(stand_in: ctypes.CDLL, cupy: Any) -> Any:
+    """A libcublasLt that respects streams."""
+    from strict_cupy import QueuedLibrary
+
+    return QueuedLibrary(stand_in, cupy.cuda)
+
+
+@pytest.fixture
+def platform(cupy: Any, library: Any) -> Any:
+    """The second device."""
+    from nnet3_runtime_cuda.cuda.cupy_platform import CupyPlatform
+
+    return CupyPlatform(cupy, library, 1)

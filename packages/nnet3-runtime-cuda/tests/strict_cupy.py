@@ -10,15 +10,15 @@ allow several.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from emulated_device.orders import any_order
+from nnet3_runtime_cuda.cuda.cublaslt import Library
 
 Work = Callable[[], None]
 
@@ -435,16 +435,6 @@ class FakeArray:
         return self.host.copy()
 
 
-def _class_of_arrays() -> type[FakeArray]:
-    """The class cupy.ndarray, whose instances are of a `FakeArray`."""
-
-    class Meta(type):
-        def __instancecheck__(cls, instance: object) -> bool:
-            return isinstance(instance, FakeArray)
-
-    return Meta("ndarray", (), {})
-
-
 class FakePool:
     """CuPy's memory pool, without caching."""
 
@@ -481,7 +471,7 @@ class StrictCupy:
     ) -> None:
         self.cuda = StrictCuda(num_devices=num_devices, total_bytes=total_bytes)
         self.kernels = kernels
-        self.ndarray = _class_of_arrays()
+        self.ndarray = FakeArray
 
     def get_default_memory_pool(self) -> FakePool:
         """The pool."""
@@ -543,42 +533,19 @@ class QueuedLibrary:
     """
 
     def __init__(self, library: ctypes.CDLL, cuda: StrictCuda) -> None:
+        Library(library)  # says what the arguments of its functions are
         self._library = library
-        self._cuda = cuda
-        self.matmul = library.cublasLtMatmul
-        self.cublasLtMatmul = _Queued(self)
+
+        def queued(*arguments: Any) -> int:
+            def work() -> None:
+                assert library.cublasLtMatmul(*arguments) == 0
+
+            stream = cuda.get_current_stream()
+            assert stream.ptr == arguments[-1]
+            stream.add(work)
+            return 0
+
+        self.cublasLtMatmul = queued
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._library, name)
-
-    def stream(self, ptr: int) -> FakeStream:
-        """The stream with this address, of the current device."""
-        current = self._cuda.get_current_stream()
-        assert current.ptr == ptr
-        return current
-
-
-class _Queued:
-    """A call of cublasLtMatmul, executed later."""
-
-    def __init__(self, owner: QueuedLibrary) -> None:
-        self.__dict__["_owner"] = owner
-
-    def __setattr__(self, name: str, value: object) -> None:
-        setattr(self._owner.matmul, name, value)
-
-    def __call__(self, *arguments: Any) -> int:
-        """Succeeds; computes when the stream is synchronized."""
-
-        def work() -> None:
-            assert self._owner.matmul(*arguments) == 0
-
-        self._owner.stream(arguments[-1]).add(work)
-        return 0
-
-
-@contextlib.contextmanager
-def on_device(cuda: StrictCuda, number: int) -> Iterator[None]:
-    """A context in which a device is current."""
-    with FakeDevice(cuda, number):
-        yield

@@ -10,7 +10,8 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
-from emulated_device import HostPlatform, compiler
+from computations import needs_compiler
+from emulated_device import HostPlatform
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nnet3_runtime_cuda.cuda import cublaslt
@@ -21,32 +22,10 @@ from nnet3_runtime_cuda.cuda.cublaslt import (
     Precision,
 )
 from nnet3_runtime_cuda.cuda.platform import Gemm, Matrix
+from split_cases import Product, factors, placed, result
 
 WORKSPACE = np.zeros(1024, dtype=np.uint8)
 """The size of the stand-in's workspace."""
-
-
-def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    """Standard normal numbers."""
-    return rng.normal(size=shape).astype(np.float32)
-
-
-def in_memory(matrix: np.ndarray, *, transposed: bool, gap: int, offset: int) -> tuple[Any, Matrix]:
-    """Copies (..., rows, columns) to memory with gaps between rows; returns memory and operand."""
-    lying = np.swapaxes(matrix, -1, -2) if transposed else matrix
-    *batch, rows, columns = lying.shape
-    stride = columns + gap
-    size = int(np.prod(batch, dtype=int)) * rows * stride
-    memory = np.full(size + offset, np.nan, dtype=np.float32)
-    view = memory[offset:].reshape(*batch, rows, stride)[..., :columns]
-    view[...] = lying
-    operand = Matrix(
-        address=view.ctypes.data,
-        stride=stride,
-        transposed=transposed,
-        batch_stride=rows * stride if batch else 0,
-    )
-    return view, operand
 
 
 def run(lt: CublasLt, gemm: Gemm, **options: Any) -> None:
@@ -99,76 +78,36 @@ def test_numbers_are_those_of_the_headers() -> None:
     assert (cublaslt.EPILOGUE_RELU, cublaslt.EPILOGUE_BIAS) == (2, 4)
 
 
-@settings(max_examples=3 * settings.default.max_examples // 5)
-@given(
+flags = st.booleans()
+products = st.builds(
+    Product,
     sizes=st.tuples(*[st.integers(1, 5)] * 3),
-    transposed=st.tuples(st.booleans(), st.booleans()),
+    transposed=st.tuples(flags, flags),
     gaps=st.tuples(*[st.integers(0, 3)] * 4),
     offset=st.integers(0, 3),
-    batch=st.sampled_from([(), (1,), (3,)]),
     scales=st.tuples(st.sampled_from([1.0, -0.5]), st.sampled_from([0.0, 1.0, 0.25])),
-    in_place=st.booleans(),
-    epilogue=st.tuples(st.booleans(), st.booleans()),
-    scalars_on_device=st.booleans(),
-    workspace=st.sampled_from([0, 1024]),
-    seed=st.integers(0, 1000),
+    batch=st.sampled_from([1, 3]),
+    bias=flags,
+    relu=flags,
+    alpha_there=flags,
+    in_place=flags,
 )
+
+
+@settings(max_examples=3 * settings.default.max_examples // 5)
+@given(product=products, workspace=st.sampled_from([0, 1024]), seed=st.integers(0, 1000))
 def test_products_equal_numpys(
-    stand_in: ctypes.CDLL,
-    sizes: tuple[int, int, int],
-    transposed: tuple[bool, bool],
-    gaps: tuple[int, int, int, int],
-    offset: int,
-    batch: tuple[int, ...],
-    scales: tuple[float, float],
-    in_place: bool,
-    epilogue: tuple[bool, bool],
-    scalars_on_device: bool,
-    workspace: int,
-    seed: int,
+    stand_in: ctypes.CDLL, product: Product, workspace: int, seed: int
 ) -> None:
     """All forms agree: strides, transposes, batches, factors, bias, ReLU; gaps stay unchanged."""
-    rng = np.random.default_rng(seed)
-    rows, columns, inner = sizes
-    (alpha, beta), (bias, relu) = scales, epilogue
-    a, b = normal(rng, *batch, rows, inner), normal(rng, *batch, inner, columns)
-    c, vector = normal(rng, *batch, rows, columns), normal(rng, columns)
-    a_kept, a_at = in_memory(a, transposed=transposed[0], gap=gaps[0], offset=offset)
-    b_kept, b_at = in_memory(b, transposed=transposed[1], gap=gaps[1], offset=offset)
-    c_kept, c_at = in_memory(c, transposed=False, gap=gaps[2], offset=offset)
-    start = np.full_like(c, np.nan) if beta == 0.0 or not in_place else c
-    out, out_at = in_memory(start, transposed=False, gap=gaps[3], offset=offset)
-    factors = np.array([alpha, beta], dtype=np.float32)
+    platform = HostPlatform()
+    given_factors = factors(product, np.random.default_rng(seed))
+    gemm, expected = placed(product, *given_factors, platform)
+    beta = np.array([gemm.beta], dtype=np.float32)
 
-    gemm = Gemm(
-        rows=rows,
-        columns=columns,
-        inner=inner,
-        a=a_at,
-        b=b_at,
-        out=out_at,
-        alpha=np.nan if scalars_on_device else alpha,
-        alpha_at=factors.ctypes.data if scalars_on_device else 0,
-        beta=beta,
-        addend=None if in_place else c_at,
-        bias=vector.ctypes.data if bias else 0,
-        relu=relu,
-        batch=batch[0] if batch else 1,
-    )
-    beta_at = factors[1:].ctypes.data
-    run(CublasLt(stand_in), gemm, max_workspace_bytes=workspace, beta_at=beta_at)
+    run(CublasLt(stand_in), gemm, max_workspace_bytes=workspace, beta_at=beta.ctypes.data)
 
-    expected = np.float32(alpha) * (a @ b) + (np.float32(beta) * c if beta else 0.0)
-    expected = expected + vector if bias else expected
-    np.testing.assert_allclose(
-        out, np.maximum(expected, 0.0) if relu else expected, rtol=1e-5, atol=1e-5
-    )
-    assert np.isnan(out.base[:offset]).all()
-    stride = columns + gaps[3]
-    assert np.isnan(out.base[offset:].reshape(-1, stride)[:, columns:]).all()
-    assert a_kept.base is not None
-    assert b_kept.base is not None
-    assert c_kept.base is not None
+    np.testing.assert_allclose(result(product, gemm, platform), expected, rtol=1e-5, atol=1e-5)
 
 
 def square(size: int = 4) -> tuple[list[np.ndarray], Gemm]:
@@ -179,15 +118,12 @@ def square(size: int = 4) -> tuple[list[np.ndarray], Gemm]:
     return arrays, gemm
 
 
-@pytest.mark.parametrize(
-    ("precision", "number"),
-    [("fp32", 68), ("tf32", 77), ("bf16", 75), ("bf16x9", 78), ("fp32x3", 68)],
-)
-def test_precision_reaches_the_library(stand_in: ctypes.CDLL, precision: str, number: int) -> None:
+@pytest.mark.parametrize("precision", Precision)
+def test_precision_reaches_the_library(stand_in: ctypes.CDLL, precision: Precision) -> None:
     """Each precision has its own compute type."""
     _arrays, gemm = square()
-    run(CublasLt(stand_in), gemm, precision=Precision(precision))
-    assert stand_in.stand_in_last_compute_type() == number
+    run(CublasLt(stand_in), gemm, precision=precision)
+    assert stand_in.stand_in_last_compute_type() == cublaslt.COMPUTE_TYPE[precision]
 
 
 def test_runs_on_the_stream_that_is_given(stand_in: ctypes.CDLL) -> None:
@@ -291,37 +227,18 @@ def test_real_library_without_a_driver(real: ctypes.CDLL) -> None:
         CublasLt(real)
 
 
-@pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
+@needs_compiler
 @pytest.mark.parametrize(("bias", "relu"), [(True, True), (True, False), (False, True)])
 @pytest.mark.parametrize("batch", [1, 3])
 def test_ending_that_cublaslt_refuses(bias: bool, relu: bool, batch: int) -> None:
     """The kernel finishes every element once, and leaves the gaps between rows unchanged."""
-    rng = np.random.default_rng(0)
-    rows, columns, stride = 41, 7, 9
-    memory = rng.standard_normal((batch, rows, stride)).astype(np.float32)
-    vector = rng.standard_normal(columns).astype(np.float32)
-    expected = memory.copy()
-    inner = expected[..., :columns]
-    inner += vector if bias else 0.0
-    if relu:
-        np.maximum(inner, 0.0, out=inner)
-    out = Matrix(address=memory.ctypes.data, stride=stride, batch_stride=rows * stride)
-    gemm = Gemm(
-        rows=rows,
-        columns=columns,
-        inner=1,
-        a=out,
-        b=out,
-        out=out,
-        bias=vector.ctypes.data if bias else 0,
-        relu=relu,
-        batch=batch,
-    )
+    options = {"bias": bias, "relu": relu, "batch": batch}
+    product = Product(sizes=(41, 7, 1), gaps=(0, 0, 0, 2), scales=(0.0, 1.0), **options)
     platform = HostPlatform()
+    gemm, expected = placed(product, *factors(product, np.random.default_rng(0)), platform)
     kernel = platform.build(cublaslt.ending_source(gemm), [cublaslt.ENDING])[cublaslt.ENDING]
-    arguments = (gemm.out.address, gemm.bias)
-
     block = cublaslt.ENDING_THREADS, 1, 1
-    platform.launch(kernel, cublaslt.ending_grid(gemm), block, arguments)()
 
-    np.testing.assert_array_equal(memory, expected)
+    platform.launch(kernel, cublaslt.ending_grid(gemm), block, (gemm.out.address, gemm.bias))()
+
+    np.testing.assert_allclose(result(product, gemm, platform), expected, rtol=1e-6)

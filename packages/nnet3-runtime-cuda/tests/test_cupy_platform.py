@@ -17,7 +17,7 @@ from nnet3_runtime_cuda.cuda.cublaslt import Precision
 from nnet3_runtime_cuda.cuda.cupy_platform import CupyPlatform
 from nnet3_runtime_cuda.cuda.platform import ALIGNMENT, Gemm, Matrix, Platform
 from nnet3_runtime_cuda.errors import DeviceError, DeviceMemoryError
-from strict_cupy import CompileException, CUDARuntimeError, QueuedLibrary, StrictCupy, on_device
+from strict_cupy import CompileException, CUDARuntimeError, QueuedLibrary, StrictCupy
 
 
 def floats(address: int, count: int) -> np.ndarray:
@@ -44,24 +44,6 @@ def kernels(source: str) -> Mapping[str, Callable[..., None]]:
         raise CompileException("kern.cu(1): error: expected a declaration")
     known = {"add_one": add_one, cublaslt.ENDING: finish_product}
     return {name: function for name, function in known.items() if name in source}
-
-
-@pytest.fixture
-def cupy() -> StrictCupy:
-    """A CuPy with two devices."""
-    return StrictCupy(kernels)
-
-
-@pytest.fixture
-def library(stand_in: ctypes.CDLL, cupy: StrictCupy) -> Any:
-    """A libcublasLt that respects streams."""
-    return QueuedLibrary(stand_in, cupy.cuda)
-
-
-@pytest.fixture
-def platform(cupy: StrictCupy, library: Any) -> CupyPlatform:
-    """The second device."""
-    return CupyPlatform(cupy, library, 1)
 
 
 def uploaded(platform: CupyPlatform, values: Any) -> int:
@@ -128,7 +110,7 @@ def test_pinned_memory_is_read_before_an_upload_returns(
 def test_uploads_from_other_memory_do_not_wait(platform: CupyPlatform, cupy: StrictCupy) -> None:
     """An upload of an ordinary array leaves the stream's earlier work pending."""
     address = uploaded(platform, np.zeros(4))
-    with on_device(cupy.cuda, 1):
+    with cupy.cuda.Device(1):
         assert cupy.cuda.get_current_stream().work
     np.testing.assert_array_equal(downloaded(platform, address, 4), np.zeros(4))
 
@@ -138,7 +120,7 @@ def test_calls_run_in_order_on_the_callers_stream(platform: CupyPlatform, cupy: 
     address = uploaded(platform, np.zeros(4))
     call = increment(platform, address, 4)
     platform.synchronize()
-    with on_device(cupy.cuda, 1), cupy.cuda.Stream(non_blocking=True) as stream:
+    with cupy.cuda.Device(1), cupy.cuda.Stream(non_blocking=True) as stream:
         call()
         call()
         assert floats(address, 1)[0] == 0.0
@@ -379,7 +361,7 @@ def test_errors_of_cuda_name_the_device(platform: CupyPlatform, cupy: StrictCupy
     def fails() -> None:
         raise CUDARuntimeError("cudaErrorIllegalAddress: an illegal memory access")
 
-    with on_device(cupy.cuda, 1):
+    with cupy.cuda.Device(1):
         cupy.cuda.get_current_stream().add(fails)
     with pytest.raises(DeviceError, match="'cuda:1': running failed: cudaErrorIllegalAddress"):
         platform.synchronize()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import re
 from collections.abc import Callable, Mapping
@@ -11,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from computations import passes, request, single
-from emulated_device import HostPlatform, compiler, kernel_names
+from computations import assert_near, needs_compiler, passes, request, single
+from emulated_device import HostPlatform, kernel_names
 from nnet3_compiler import compile_computation
-from nnet3_descriptors import parse_config, vectorize
+from nnet3_descriptors import vectorize
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import DeviceMemoryError, DeviceNnet, NnetComputer, RunError
 from nnet3_runtime_cuda.cuda import split_products
@@ -22,7 +21,10 @@ from nnet3_runtime_cuda.cuda.cublaslt import Precision
 from nnet3_runtime_cuda.cuda.cupy_platform import CupyPlatform
 from nnet3_runtime_cuda.cuda.split_products import SplitProduct
 from random_components import TYPES, random_case
-from strict_cupy import FakeArray, QueuedLibrary, StrictCupy, on_device
+from small_networks import network, stacked
+from strict_cupy import FakeArray, StrictCupy
+
+pytestmark = needs_compiler
 
 TIMES = range(4)
 
@@ -41,29 +43,6 @@ def kernels(source: str) -> Mapping[str, Callable[..., None]]:
         return run
 
     return {name: runs(kernel) for name, kernel in host.build(source, kernel_names(source)).items()}
-
-
-@pytest.fixture
-def cupy() -> StrictCupy:
-    """A CuPy with two devices."""
-    if compiler() is None:
-        pytest.skip("there is no C++ compiler to build kernels with")
-    return StrictCupy(kernels)
-
-
-@pytest.fixture
-def platform(cupy: StrictCupy, stand_in: ctypes.CDLL) -> CupyPlatform:
-    """The second device."""
-    library: Any = QueuedLibrary(stand_in, cupy.cuda)
-    return CupyPlatform(cupy, library, 1)
-
-
-def assert_near(found: Mapping[Any, np.ndarray], expected: Mapping[Any, np.ndarray]) -> None:
-    """Differences are below 1e-4 of the largest value."""
-    assert found.keys() == expected.keys()
-    for name, array in expected.items():
-        scale = max(np.abs(array).max(initial=0.0), 1e-3)
-        np.testing.assert_allclose(found[name] / scale, array / scale, rtol=0, atol=1e-4)
 
 
 def random(shape: tuple[int, ...], seed: int) -> np.ndarray:
@@ -93,8 +72,7 @@ def test_components(platform: CupyPlatform, kind: str, seed: int) -> None:
     nnet = case.nnet()
     here, there = (NnetComputer(nnet, case.compile(nnet), each) for each in ("cpu", platform))
     for run in range(RUNS):
-        found, expected = (dict(enumerate(passes(each, run))) for each in (there, here))
-        assert_near(found, expected)
+        assert_near(passes(there, run), passes(here, run), 1e-4)
 
 
 def affine(platform: Any, *, sequences: int = 2, **options: Any) -> NnetComputer:
@@ -121,26 +99,21 @@ def test_training_steps(platform: CupyPlatform) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
-LAYERS = """
-input-node name=input dim=12
-component name=a type=NaturalGradientAffineComponent input-dim=36 output-dim=40
-component-node name=a component=a input=Append(Offset(input, -1), input, Offset(input, 1))
-component name=r type=RectifiedLinearComponent dim=40
-component-node name=r component=r input=a
-component name=l type=LinearComponent input-dim=40 output-dim=24
-component-node name=l component=l input=r
-component name=t type=TdnnComponent input-dim=24 output-dim=40 time-offsets=0,1
-component-node name=t component=t input=l
-component name=o type=AffineComponent input-dim=40 output-dim=9
-component-node name=o component=o input=t
-output-node name=output input=o
-"""
+LAYERS = stacked(
+    12,
+    "a NaturalGradientAffine input-dim=36 output-dim=40",
+    "r RectifiedLinear dim=40",
+    "l Linear input-dim=40 output-dim=24",
+    "t Tdnn input-dim=24 output-dim=40 time-offsets=0,1",
+    "o Affine input-dim=40 output-dim=9",
+    splice="Append(Offset(input, -1), input, Offset(input, 1))",
+)
 
 
 @pytest.mark.parametrize(("natural_gradient", "tolerance"), [(False, 1e-5), (True, 5e-4)])
 def test_split_products(
     cupy: StrictCupy,
-    stand_in: ctypes.CDLL,
+    library: Any,
     natural_gradient: bool,
     tolerance: float,
     monkeypatch: pytest.MonkeyPatch,
@@ -158,10 +131,9 @@ def test_split_products(
     monkeypatch.setattr(
         SplitProduct, "of", classmethod(lambda *given: split.append(made(*given)) or split[-1])
     )
-    nnet = parse_config(LAYERS, rng=np.random.default_rng(0))
+    nnet = network(LAYERS)
     wanted = request(range(-1, 7), range(5), sequences=8)
     computation = optimize(nnet, compile_computation(nnet, wanted))
-    library: Any = QueuedLibrary(stand_in, cupy.cuda)
     exact, found = (
         NnetComputer(
             DeviceNnet(
@@ -198,7 +170,7 @@ def test_outputs_stay_on_the_device(platform: CupyPlatform, cupy: StrictCupy) ->
         assert isinstance(found, cupy.ndarray)
         wanted = expected.forward({"input": values}, on_device=True)["output"]
         assert isinstance(wanted, np.ndarray)
-        assert_near({"output": found.get()}, {"output": wanted})
+        assert_near([found.get()], [wanted], 1e-4)
         assert isinstance(computer.backward({"output": derivative})["input"], np.ndarray)
 
 
@@ -207,24 +179,20 @@ def test_arrays_on_the_device_stay_there(platform: CupyPlatform, cupy: StrictCup
     computer, expected = affine(platform), affine("cpu")
     for run in range(RUNS):
         values, derivative = random((8, 4), run), random((8, 3), run + 100)
-        with on_device(cupy.cuda, 1), cupy.cuda.Stream(non_blocking=True) as stream:
-            given, moved = (
-                FakeArray.new(cupy.cuda, v.shape, np.float32) for v in (values, derivative)
-            )
-            stream.add(lambda given=given, values=values: np.copyto(given.host, values))
-            stream.add(lambda moved=moved, d=derivative: np.copyto(moved.host, d))
+        with cupy.cuda.Device(1), cupy.cuda.Stream(non_blocking=True) as stream:
+            given, moved = (FakeArray.written_by(stream, each) for each in (values, derivative))
             output = computer.forward({"input": given})["output"]
             change = computer.backward({"output": moved})["input"]
             assert stream.work
             assert isinstance(output, cupy.ndarray)
-            found = {"output": output.get(), "input": change.get()}
+            found = [output.get(), change.get()]
         want = expected.forward({"input": values}) | expected.backward({"output": derivative})
-        assert_near(found, want)
+        assert_near(found, [want["output"], want["input"]], 1e-4)
 
 
 def test_arrays_of_another_shape(platform: CupyPlatform, cupy: StrictCupy) -> None:
     """Arrays on the device are checked like others, except for their values."""
-    with on_device(cupy.cuda, 1):
+    with cupy.cuda.Device(1):
         wrong = FakeArray.new(cupy.cuda, (7, 4), np.float32)
     with pytest.raises(RunError, match=r"input 'input'.*\(8, 4\).*\(7, 4\)"):
         affine(platform).forward({"input": wrong})
@@ -244,8 +212,10 @@ def test_memory_goes_with_the_computer(platform: CupyPlatform, cupy: StrictCupy)
     del second
     gc.collect()
     assert platform.properties.free_bytes == used
-    expected = affine("cpu").forward({"input": random((8, 4), 0)})
-    assert_near(first.forward({"input": random((8, 4), 0)}), expected)
+    found, expected = (
+        each.forward({"input": random((8, 4), 0)})["output"] for each in (first, affine("cpu"))
+    )
+    assert_near([found], [expected], 1e-4)
 
 
 def test_too_little_memory(platform: CupyPlatform, cupy: StrictCupy) -> None:
@@ -267,9 +237,8 @@ def test_too_little_memory(platform: CupyPlatform, cupy: StrictCupy) -> None:
     affine(platform, sequences=fits)
 
 
-def test_nothing_is_left_behind(cupy: StrictCupy, stand_in: ctypes.CDLL) -> None:
+def test_nothing_is_left_behind(cupy: StrictCupy, library: Any) -> None:
     """When a trained network is freed, all memory is, without garbage collection."""
-    library: Any = QueuedLibrary(stand_in, cupy.cuda)
     gc.collect()
     gc.disable()
     try:
@@ -279,7 +248,7 @@ def test_nothing_is_left_behind(cupy: StrictCupy, stand_in: ctypes.CDLL) -> None
             computer.backward({"output": random((8, 3), run + 100)})
             computer.device_nnet.take_step()
         assert cupy.cuda.blocks
-        with on_device(cupy.cuda, 1):
+        with cupy.cuda.Device(1):
             cupy.cuda.runtime.deviceSynchronize()
         del computer
         assert not cupy.cuda.blocks

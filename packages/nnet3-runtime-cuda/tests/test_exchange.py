@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +11,7 @@ from nnet3_runtime_cuda.cuda.cupy_platform import CupyPlatform
 from nnet3_runtime_cuda.cuda.machine import Exchange
 from nnet3_runtime_cuda.cuda.memory import ShadowMemory
 from nnet3_runtime_cuda.errors import RunError
-from strict_cupy import FakeArray, QueuedLibrary, StrictCupy, on_device
+from strict_cupy import FakeArray, StrictCupy
 
 VALUES = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -42,22 +41,9 @@ class Tensor:
         return np.asarray(self._array)
 
 
-@pytest.fixture
-def cupy() -> StrictCupy:
-    """A CuPy with two devices."""
-    return StrictCupy(lambda source: {})
-
-
-@pytest.fixture
-def platform(cupy: StrictCupy, stand_in: ctypes.CDLL) -> CupyPlatform:
-    """The second device."""
-    library: Any = QueuedLibrary(stand_in, cupy.cuda)
-    return CupyPlatform(cupy, library, 1)
-
-
 def array_on(cupy: StrictCupy, device: int, values: np.ndarray) -> FakeArray:
     """A CuPy array whose values are pending work of a stream."""
-    with on_device(cupy.cuda, device):
+    with cupy.cuda.Device(device):
         return FakeArray.written_by(cupy.cuda.get_current_stream(), values)
 
 
@@ -97,7 +83,7 @@ def test_cupy_array_with_gaps(cupy: StrictCupy, platform: CupyPlatform) -> None:
     exchange, matrix = program(platform)
     larger = array_on(cupy, 1, np.hstack([VALUES + 10, VALUES]))
     memory = SimpleNamespace(address=larger.data.ptr + 12, nbytes=larger.nbytes - 12)
-    with on_device(cupy.cuda, 1):
+    with cupy.cuda.Device(1):
         columns = FakeArray(cupy.cuda, VALUES.shape, np.float32, memory, strides=(24, 4))
     exchange.put(exchange.taken(columns), matrix)
     np.testing.assert_array_equal(exchange.get(matrix, on_device=True).get(), VALUES)
@@ -128,7 +114,7 @@ def test_tensors_are_told_the_stream(cupy: StrictCupy, platform: CupyPlatform) -
     exchange, matrix = program(platform)
     tensor = Tensor(array_on(cupy, 1, VALUES), device=(2, 1))
     exchange.put(exchange.taken(tensor), matrix)
-    with on_device(cupy.cuda, 1), cupy.cuda.Stream(non_blocking=True) as stream:
+    with cupy.cuda.Device(1), cupy.cuda.Stream(non_blocking=True) as stream:
         exchange.put(exchange.taken(tensor), matrix)
     assert tensor.streams == [1, stream.ptr]
 
@@ -163,7 +149,7 @@ def test_cuda_array_interface(cupy: StrictCupy, platform: CupyPlatform) -> None:
     interface = {"shape": (2, 3), "typestr": "<f4", "data": (kept.memory.address, False)}
     value = SimpleNamespace(__cuda_array_interface__=interface)
     exchange, matrix = program(platform)
-    with on_device(cupy.cuda, 1):
+    with cupy.cuda.Device(1):
         found = exchange.taken(value)
     exchange.put(found, matrix)
     np.testing.assert_array_equal(exchange.get(matrix, on_device=False), VALUES)

@@ -98,7 +98,7 @@ def test_faults_are_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     right, wrong = FAULTS[fault]
     assert right in split_products._SOURCE
     monkeypatch.setattr(split_products, "_SOURCE", split_products._SOURCE.replace(right, wrong))
-    product = Product(sizes=(70, 50, 90), gap=2)
+    product = Product(sizes=(70, 50, 90), gaps=(2,) * 4)
     given = factors(product, np.random.default_rng(0))
     try:
         error = off(*run(product, *given, HostPlatform(strict=True)))
