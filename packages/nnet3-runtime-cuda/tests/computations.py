@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import attrs
 import numpy as np
@@ -14,6 +15,7 @@ from nnet3_computation import ComputationRequest, NnetComputation, parse_computa
 from nnet3_computation.text import SUBMATRIX
 from nnet3_descriptors import Nnet
 from nnet3_runtime_cuda import NnetComputer
+from nnet3_runtime_cuda.kernels.nonlinear import TanhKernel
 from small_networks import network, request_for
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
@@ -68,6 +70,26 @@ def passes(computer: NnetComputer, seed: int = 1) -> list[np.ndarray]:
     derivatives = {name: rng.standard_normal(array.shape) for name, array in outputs.items()}
     found = computer.backward(derivatives)
     return [*outputs.values(), *found.values(), computer.device_nnet.direction.copy()]
+
+
+def interruptions(patch: pytest.MonkeyPatch) -> list[BaseException]:
+    """What the next pass through a tanh raises, of a computer that is bound after this; empty."""
+    due: list[BaseException] = []
+
+    def interrupt() -> None:
+        if due:
+            raise due.pop()
+
+    def interruptible(record: Callable[..., None]) -> Callable[..., None]:
+        def and_interrupt(kernel: TanhKernel, operands: Any) -> None:
+            record(kernel, operands)
+            operands.tape.note(interrupt)
+
+        return and_interrupt
+
+    for name in ("propagate", "backprop"):
+        patch.setattr(TanhKernel, name, interruptible(getattr(TanhKernel, name)))
+    return due
 
 
 def program(nnet: Nnet, text: str) -> NnetComputation:

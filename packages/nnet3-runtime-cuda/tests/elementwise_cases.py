@@ -20,6 +20,7 @@ from operation_cases import (
     Trial,
     broadcast,
     case,
+    trial,
 )
 from operation_places import Draw, Place
 
@@ -114,7 +115,7 @@ def _unary(name: str) -> Case:
             least = float(np.finfo(out.dtype).tiny)
             errors = [4 * epsilon * abs(v) + least if v - v == 0.0 else 0.0 for v in result.values]
             result = attrs.evolve(result, errors=errors)
-        return Trial(lambda tape: getattr(tape, name)(a.array, out.array), (result,))
+        return trial(name, a, result=result)
 
     return make
 
@@ -146,9 +147,8 @@ def _binary(name: str) -> Case:
             broadcast(a, shape) if isinstance(a, Place) else [a] * len(out.positions)
             for a in operands
         ]
-        given = [a.array if isinstance(a, Place) else a for a in operands]
         result = Result.exact(out, [function(a, b) for a, b in zip(*lists, strict=True)])
-        return Trial(lambda tape: getattr(tape, name)(*given, out.array), (result,))
+        return trial(name, *operands, result=result)
 
     return make
 
@@ -180,7 +180,7 @@ def _convert(draw: Draw) -> Trial:
     if target.kind == "u":
         draw.replace(a, [abs(value) for value in a.values])
     out = draw.place(shape, target, kind="none")
-    return Trial(lambda tape: tape.convert(a.array, out.array), (Result.exact(out, a.values),))
+    return trial("convert", a, result=Result.exact(out, a.values))
 
 
 @case("copy")
@@ -195,7 +195,7 @@ def _copy(draw: Draw) -> Trial:
         shifts = [0, shift]
         draw.random.shuffle(shifts)
         a, out = (whole.part(1, start, columns) for start in shifts)
-        return Trial(lambda tape: tape.copy(a.array, out.array), (Result.exact(out, a.values),))
+        return trial("copy", a, result=Result.exact(out, a.values))
     types = [(draw.dtype, draw.dtype)] * 3 + [
         (SINGLE, DOUBLE),
         (BYTE, INT64),
@@ -209,18 +209,15 @@ def _copy(draw: Draw) -> Trial:
     out = draw.place(shape, target, kind="none")
     if target.kind == "f" and draw.chance(0.1):
         number = draw.number()
-        result = Result.exact(out, [number] * len(out.positions))
-        return Trial(lambda tape: tape.copy(number, out.array), (result,))
-    result = Result.exact(out, broadcast(a, shape))
-    return Trial(lambda tape: tape.copy(a.array, out.array), (result,))
+        return trial("copy", number, result=Result.exact(out, [number] * len(out.positions)))
+    return trial("copy", a, result=Result.exact(out, broadcast(a, shape)))
 
 
 @case("fill")
 def _fill(draw: Draw) -> Trial:
     out = draw.place(draw.shape(draw.random.randint(1, 3)), kind="none")
     number = draw.number()
-    result = Result.exact(out, [number] * len(out.positions))
-    return Trial(lambda tape: tape.fill(number, out.array), (result,))
+    return trial("fill", number, result=Result.exact(out, [number] * len(out.positions)))
 
 
 @case("add_scaled")
@@ -230,9 +227,7 @@ def _add_scaled(draw: Draw) -> Trial:
     a, out = (draw.place(shape, kind="finite", layout=layout) for _ in range(2))
     factor = draw.random.choice((1.0, -1.0, 0.5, -2.75))
     terms = [(y, factor * x) for x, y in zip(a.values, out.values, strict=True)]
-    return Trial(
-        lambda tape: tape.add_scaled(a.array, factor, out.array), (Result.summed(out, terms),)
-    )
+    return trial("add_scaled", a, factor, result=Result.summed(out, terms))
 
 
 @case("pack_signs")
@@ -259,7 +254,7 @@ def _pack_signs(draw: Draw) -> Trial:
         for row in range(rows)
         for byte in range(width)
     ]
-    return Trial(lambda tape: tape.pack_signs(a.array, out.array), (Result.exact(out, packed),))
+    return trial("pack_signs", a, result=Result.exact(out, packed))
 
 
 @case("unpack_signs")
@@ -279,6 +274,4 @@ def _unpack_signs(draw: Draw) -> Trial:
         for row in range(rows)
         for column in range(columns)
     ]
-    return Trial(
-        lambda tape: tape.unpack_signs(packed.array, out.array), (Result.exact(out, bits),)
-    )
+    return trial("unpack_signs", packed, result=Result.exact(out, bits))

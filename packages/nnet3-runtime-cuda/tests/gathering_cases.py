@@ -11,6 +11,7 @@ from operation_cases import (
     Trial,
     case,
     rows_of,
+    trial,
 )
 from operation_places import Draw, Place
 
@@ -24,10 +25,8 @@ def _random_uniform(draw: Draw) -> Trial:
     seed = draw.random.randrange(1 << 32)
     generator = np.random.default_rng(seed)
     numbers = [float(generator.random(dtype=np.float32)) for _ in out.positions]
-    return Trial(
-        lambda tape: tape.random_uniform(np.random.default_rng(seed), out.array),
-        (Result.exact(out, numbers),),
-    )
+    given = np.random.default_rng(seed)
+    return trial("random_uniform", given, result=Result.exact(out, numbers))
 
 
 # ---- gathering ----
@@ -46,10 +45,7 @@ def _take_rows(draw: Draw) -> Trial:
     out = draw.place((count, columns), kind="none", layout="contiguous")
     of_source = rows_of(source)
     taken = [value for row in rows.values for value in of_source[row]]
-    return Trial(
-        lambda tape: tape.take_rows(source.array, rows.array, out.array),
-        (Result.exact(out, taken),),
-    )
+    return trial("take_rows", source, rows, result=Result.exact(out, taken))
 
 
 @case("take_columns")
@@ -59,10 +55,7 @@ def _take_columns(draw: Draw) -> Trial:
     columns = _indexes(draw, count, source.shape[1])
     out = draw.place((rows, count), kind="none", layout="contiguous")
     taken = [row[column] for row in rows_of(source) for column in columns.values]
-    return Trial(
-        lambda tape: tape.take_columns(source.array, columns.array, out.array),
-        (Result.exact(out, taken),),
-    )
+    return trial("take_columns", source, columns, result=Result.exact(out, taken))
 
 
 @case("put_rows")
@@ -75,10 +68,8 @@ def _put_rows(draw: Draw) -> Trial:
     expected = rows_of(out)
     for row, put in zip(rows.values, rows_of(values), strict=True):
         expected[row] = put
-    return Trial(
-        lambda tape: tape.put_rows(values.array, rows.array, out.array),
-        (Result.exact(out, [value for row in expected for value in row]),),
-    )
+    after = [value for row in expected for value in row]
+    return trial("put_rows", values, rows, result=Result.exact(out, after))
 
 
 # ---- decisions of the host ----

@@ -60,6 +60,12 @@ class Trial:
     results: tuple[Result, ...]
 
 
+def trial(name: str, *operands: object, result: Result) -> Trial:
+    """A call of a tape's method with operands, and with the output as the last."""
+    given = [each.array if isinstance(each, Place) else each for each in operands]
+    return Trial(lambda tape: getattr(tape, name)(*given, result.place.array), (result,))
+
+
 Case = Callable[[Draw], Trial]
 CASES: dict[str, Case] = {}
 """The cases, by the name of the tape's method, or of another function that records."""

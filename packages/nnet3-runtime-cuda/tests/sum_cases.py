@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -10,7 +11,6 @@ import numpy as np
 from elementwise_cases import largest_of
 from nnet3_runtime_cuda.cpu.tape import FEW_ROWS, NumpyTape
 from nnet3_runtime_cuda.kernels.parameters import record_moments, record_row_range_sums
-from nnet3_runtime_cuda.operations.panels import MOST_INNER, WIDTH, Panels
 from operation_cases import (
     BOOL,
     DOUBLE,
@@ -19,6 +19,7 @@ from operation_cases import (
     broadcast,
     case,
     rows_of,
+    trial,
 )
 from operation_places import Draw, Place
 
@@ -97,10 +98,7 @@ def _small_products(draw: Draw) -> Trial:
     out = draw.place((*stack, rows, columns), kind="none")
     left, right = broadcast(a, (*stack, rows, inner)), broadcast(b, (*stack, inner, columns))
     terms = _terms_of(left, right, (rows, inner, columns), math.prod(stack))
-    return Trial(
-        lambda tape: tape.small_products(a.array, b.array, out.array),
-        (Result.summed(out, terms),),
-    )
+    return trial("small_products", a, b, result=Result.summed(out, terms))
 
 
 def _pair(draw: Draw) -> tuple[Place, Place, list[list[float]]]:
@@ -126,9 +124,7 @@ def _type_of_sums(draw: Draw) -> np.dtype:
 def _row_dot(draw: Draw) -> Trial:
     a, b, terms = _pair(draw)
     out = draw.place(a.shape[:1], _type_of_sums(draw), kind="none")
-    return Trial(
-        lambda tape: tape.row_dot(a.array, b.array, out.array), (Result.summed(out, terms),)
-    )
+    return trial("row_dot", a, b, result=Result.summed(out, terms))
 
 
 @case("column_sum_of_products")
@@ -136,7 +132,7 @@ def _column_sum_of_products(draw: Draw) -> Trial:
     a, b, terms = _pair(draw)
     out = draw.place((1, a.shape[1]), _type_of_sums(draw), kind="none")
     result = Result.summed(out, _turned(terms, a.shape[1]))
-    return Trial(lambda tape: tape.column_sum_of_products(a.array, b.array, out.array), (result,))
+    return trial("column_sum_of_products", a, b, result=result)
 
 
 @case("column_sum")
@@ -144,7 +140,7 @@ def _column_sum(draw: Draw) -> Trial:
     a = draw.place(draw.shape(2), draw.tape_dtype, kind="finite", layout="read")
     out = draw.place((1, a.shape[1]), DOUBLE if draw.chance(0.3) else a.dtype, kind="none")
     result = Result.summed(out, _turned(rows_of(a), a.shape[1]))
-    return Trial(lambda tape: tape.column_sum(a.array, out.array), (result,))
+    return trial("column_sum", a, result=result)
 
 
 @case("within_range")
@@ -176,7 +172,7 @@ def _count_positive(draw: Draw) -> Trial:
         draw.replace(a, [1.0] * len(a.positions))
     out = draw.place((1, a.shape[1]), kind="none")
     counts = [sum(value > 0.0 for value in column) for column in _turned(rows_of(a), a.shape[1])]
-    return Trial(lambda tape: tape.count_positive(a.array, out.array), (Result.exact(out, counts),))
+    return trial("count_positive", a, result=Result.exact(out, counts))
 
 
 @case("row_sum")
@@ -185,8 +181,7 @@ def _row_sum(draw: Draw) -> Trial:
     is_flags = draw.chance(0.2)
     a = draw.place(draw.shape(2), BOOL if is_flags else None, kind="finite", layout="read")
     out = draw.place((a.shape[0], 1), DOUBLE if is_flags else None, kind="none")
-    result = Result.summed(out, rows_of(a))
-    return Trial(lambda tape: tape.row_sum(a.array, out.array), (result,))
+    return trial("row_sum", a, result=Result.summed(out, rows_of(a)))
 
 
 @case("sum")
@@ -200,8 +195,7 @@ def _sum(draw: Draw) -> Trial:
     }
     for index, value in zip(itertools.product(*map(range, shape)), a.values, strict=True):
         terms[(*index[:axis], *index[axis + 1 :])].append(value)
-    result = Result.summed(out, list(terms.values()))
-    return Trial(lambda tape: tape.sum(a.array, axis, out.array), (result,))
+    return trial("sum", a, axis, result=Result.summed(out, list(terms.values())))
 
 
 @case("row_maximum")
@@ -209,13 +203,8 @@ def _row_maximum(draw: Draw) -> Trial:
     rows, columns = draw.shape(2)
     a = draw.place((rows, max(columns, 1)), layout="read")
     out = draw.place((rows, 1), kind="none")
-    largest = []
-    for row in rows_of(a):
-        found = row[0]
-        for value in row[1:]:
-            found = largest_of(found, value)
-        largest.append(found)
-    return Trial(lambda tape: tape.row_maximum(a.array, out.array), (Result.exact(out, largest),))
+    largest = [functools.reduce(largest_of, row) for row in rows_of(a)]
+    return trial("row_maximum", a, result=Result.exact(out, largest))
 
 
 def ranges_of(draw: Draw, rows: int, count: int) -> list[tuple[int, int]]:
@@ -269,34 +258,3 @@ def _record_moments(draw: Draw) -> Trial:
         lambda tape: record_moments(tape, a.array, given, sums.array, squares.array),
         (Result.summed(sums, terms), Result.summed(squares, of_squares)),
     )
-
-
-@case("Panels.record")
-def _panels(draw: Draw) -> Trial:
-    """A product with panels of a fixed matrix, or of one that the same run lays out."""
-    rows, inner = draw.random.choice(((draw.length, draw.few()), (draw.few(), draw.length)))
-    rows, inner = (min(max(size, 1), FEW_ROWS) for size in (rows, inner))
-    columns = draw.random.choice((1, WIDTH - 1, WIDTH, WIDTH + 3))
-    if draw.length == 256:
-        rows, inner, columns = 2, MOST_INNER + 1, WIDTH + 1
-    a = draw.place((rows, inner), kind="finite", layout="read")
-    b = draw.place((inner, columns), kind="finite", layout="read")
-    way = draw.random.choice(("replace", "add", "plus"))
-    out = draw.place((rows, columns), kind="finite" if way == "add" else "none")
-    plus = draw.place((rows, columns), kind="finite") if way == "plus" else None
-    terms = _terms_of(a.values, b.values, (rows, inner, columns))
-    _add(terms, out if way == "add" else plus, out.shape)
-    is_copied = draw.chance(0.5)
-
-    def record(tape: NumpyTape) -> None:
-        panels = Panels.of(b.array)
-        if is_copied:
-            memory = np.full(inner * columns, np.nan, b.dtype)
-            panels = Panels.within(memory, (inner, columns))
-            first = WIDTH if columns > WIDTH else 0
-            panels.record_copy(tape, b.array[:, :first])
-            panels.record_copy(tape, b.array[:, first:], first)
-        extra = None if plus is None else plus.array
-        panels.record(tape, a.array, out.array, add=way == "add", plus=extra)
-
-    return Trial(record, (Result.summed(out, terms),))

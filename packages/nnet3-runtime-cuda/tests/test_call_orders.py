@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
-from computations import loop, request
+from computations import interruptions, loop, request
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -18,34 +18,26 @@ from nnet3_compiler.looped import extended_requests
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.editing import set_learning_rate
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, RunError
-from nnet3_runtime_cuda.kernels.nonlinear import TanhKernel
 from small_networks import network, stacked
 
 # ---- streams ----
 
-WITH_IVECTOR = """
-input-node name=input dim=3
-input-node name=ivector dim=2
-component name=affine type=AffineComponent input-dim=12 output-dim=4
-component name=tanh type=TanhComponent dim=4
-component name=last type=AffineComponent input-dim=4 output-dim=3
-component-node name=affine component=affine input=Append(Offset(input, -1), Offset(input, 1), \
-IfDefined(Offset(tanh, -2)), ReplaceIndex(ivector, t, 0))
-component-node name=tanh component=tanh input=affine
-component-node name=last component=last input=tanh
-output-node name=output input=last
-"""
+WITH_IVECTOR = "input-node name=ivector dim=2\n" + stacked(
+    3,
+    "affine Affine input-dim=12 output-dim=4",
+    "tanh Tanh dim=4",
+    "last Affine input-dim=4 output-dim=3",
+    splice="Append(Offset(input, -1), Offset(input, 1), IfDefined(Offset(tanh, -2)), "
+    "ReplaceIndex(ivector, t, 0))",
+)
 
-WITHOUT_STATE = """
-input-node name=input dim=3
-component name=affine type=AffineComponent input-dim=9 output-dim=4
-component name=relu type=RectifiedLinearComponent dim=4
-component name=last type=LinearComponent input-dim=8 output-dim=3
-component-node name=affine component=affine input=Append(Offset(input, -2), input, Offset(input, 3))
-component-node name=relu component=relu input=affine
-component-node name=last component=last input=Append(relu, Offset(relu, -1))
-output-node name=output input=last
-"""
+WITHOUT_STATE = stacked(
+    3,
+    "affine Affine input-dim=9 output-dim=4",
+    "relu RectifiedLinear dim=4",
+    "last Linear input-dim=8 output-dim=3 input=Append(relu, Offset(relu, -1))",
+    splice="Append(Offset(input, -2), input, Offset(input, 3))",
+)
 
 OF_SUMS = stacked(
     3,
@@ -230,16 +222,13 @@ TestStreams = StreamCalls.TestCase
 
 # ---- computers ----
 
-RECURRENT = """
-input-node name=input dim=3
-component name=affine type=AffineComponent input-dim=7 output-dim=4
-component name=tanh type=TanhComponent dim=4 self-repair-scale=0
-component name=last type=AffineComponent input-dim=8 output-dim=4
-component-node name=affine component=affine input=Append(input, IfDefined(Offset(tanh, -1)))
-component-node name=tanh component=tanh input=affine
-component-node name=last component=last input=Append(tanh, IfDefined(Offset(tanh, -3)))
-output-node name=output input=last
-"""
+RECURRENT = stacked(
+    3,
+    "affine Affine input-dim=7 output-dim=4",
+    "tanh Tanh dim=4 self-repair-scale=0",
+    "last Affine input-dim=8 output-dim=4 input=Append(tanh, IfDefined(Offset(tanh, -3)))",
+    splice="Append(input, IfDefined(Offset(tanh, -1)))",
+)
 
 WHOLE, LOOP, SEGMENTS = "whole", "loop", "segments"
 KINDS = st.sampled_from([WHOLE, LOOP, SEGMENTS])
@@ -264,10 +253,9 @@ class ComputerCalls(RuleBasedStateMachine):
     @initialize(trainable=st.booleans(), threads=st.sampled_from([1, 2]))
     def begin(self, trainable: bool, threads: int) -> None:
         """Binds the computations."""
-        self.trainable, self.threads, self.is_due = trainable, threads, False
+        self.trainable, self.threads = trainable, threads
         self.patch = pytest.MonkeyPatch()
-        for name in ("propagate", "backprop"):
-            self.patch.setattr(TanhKernel, name, self.with_interruption(getattr(TanhKernel, name)))
+        self.due = interruptions(self.patch)
         self.nnet, computations = recurrent()
         self.device_nnet = DeviceNnet(self.nnet, trainable=trainable, threads=threads)
         self.computers = {
@@ -285,21 +273,6 @@ class ComputerCalls(RuleBasedStateMachine):
         """Leaves the kernels as they were."""
         if hasattr(self, "patch"):
             self.patch.undo()
-
-    def with_interruption(self, record: Callable[..., None]) -> Callable[..., None]:
-        """A function that records a pass, with a call that can interrupt it."""
-
-        def and_interrupt(kernel: TanhKernel, operands: Any) -> None:
-            record(kernel, operands)
-            operands.tape.note(self.interrupt)
-
-        return and_interrupt
-
-    def interrupt(self) -> None:
-        """Interrupts a pass, if that is due."""
-        if self.is_due:
-            self.is_due = False
-            raise KeyboardInterrupt
 
     def renew(self, kinds: Collection[str]) -> None:
         """New computers, with nothing behind them, take over the judging of some computations."""
@@ -347,7 +320,7 @@ class ComputerCalls(RuleBasedStateMachine):
         """Interrupts a segment: of a loop, or after the first, it takes the state with it."""
         if self.is_lost[kind]:
             return
-        self.is_due = True
+        self.due.append(KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
             self.computers[kind].forward({"input": self.values(3)})
         if kind == WHOLE:
@@ -361,7 +334,7 @@ class ComputerCalls(RuleBasedStateMachine):
     @rule()
     def interrupt_backward(self) -> None:
         """Interrupts a backward pass: it cannot be run again."""
-        self.is_due = True
+        self.due.append(KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
             self.computers[WHOLE].backward({"output": self.values(4)})
         self.awaits_backward = False

@@ -5,25 +5,23 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partialmethod
 from typing import Any
 
 import attrs
 import numpy as np
 import pytest
-from computations import loop, passes, request, single
+from computations import interruptions, loop, passes, request, single
 from nnet3_compiler import compile_computation, compile_segments, looped_requests
 from nnet3_compiler.looped import extended_requests
 from nnet3_computation import NnetComputation
 from nnet3_computation.commands import Command
-from nnet3_descriptors import Nnet, parse_config, set_test_mode, vectorize
+from nnet3_descriptors import set_test_mode, vectorize
 from nnet3_descriptors.editing import set_learning_rate
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, RunError
 from nnet3_runtime_cuda.cpu import Workspace, recorder
 from nnet3_runtime_cuda.errors import TrainingError
-from nnet3_runtime_cuda.kernels.nonlinear import TanhKernel
-from small_networks import stacked
+from small_networks import network, stacked
 
 TIMES = range(4)
 ROWS = 2 * len(TIMES)
@@ -47,19 +45,6 @@ RECURRENT = stacked(
     splice="Append(input, IfDefined(Offset(tanh, -1)))",
 )
 
-SHARED = """
-input-node name=input dim=3
-component name=affine type=AffineComponent input-dim=3 output-dim=3
-component-node name=first component=affine input=input
-component-node name=second component=affine input=first
-output-node name=output input=second
-"""
-
-
-def network() -> Nnet:
-    """A network with products, nonlinearities, time offsets and statistics."""
-    return parse_config(NETWORK, rng=np.random.default_rng(1))
-
 
 def affine_computer(*, training: bool = True) -> NnetComputer:
     """A computer of one affine component."""
@@ -79,110 +64,47 @@ def spoilt(value: float) -> np.ndarray:
     return array
 
 
-def test_refused_derivatives_change_nothing() -> None:
-    """After refused derivatives the old gradient stays, and corrected ones can follow."""
-    nnet = parse_config(SHARED, rng=np.random.default_rng(0))
-    computer = NnetComputer(nnet, compile_computation(nnet, request(TIMES, TIMES)))
-    computer.forward({"input": random(ROWS, 3)})
-    computer.backward({"output": random(ROWS, 3)})
-    expected = vectorize(computer.gradient)
-    computer.forward({"input": random(ROWS, 3)})
-
-    with pytest.raises(RunError, match="output derivative 'output' is missing"):
-        computer.backward({})
-
-    np.testing.assert_array_equal(vectorize(computer.gradient), expected)
-    computer.backward({"output": random(ROWS, 3)})
-    np.testing.assert_array_equal(vectorize(computer.gradient), expected)
-
-
-Interrupted = Callable[[Callable[[], object]], None]
-
-
-@pytest.fixture
-def interrupted(monkeypatch: pytest.MonkeyPatch) -> Interrupted:
-    """Runs a function, and interrupts a pass of a computer with a tanh that the test has bound."""
-    due: list[BaseException] = []
-
-    def interrupt() -> None:
-        if due:
-            raise due.pop()
-
-    def and_interrupt(kernel: TanhKernel, record: Any, operands: Any) -> None:
-        record(kernel, operands)
-        operands.tape.note(interrupt)
-
-    for name in ("propagate", "backprop"):
-        method = partialmethod(and_interrupt, getattr(TanhKernel, name))
-        monkeypatch.setattr(TanhKernel, name, method)
-
-    def run(function: Callable[[], object]) -> None:
-        due.append(KeyboardInterrupt())
-        with pytest.raises(KeyboardInterrupt):
-            function()
-
-    return run
-
-
-def test_interrupted_passes(interrupted: Interrupted) -> None:
-    """An interrupted forward pass has no backward pass; the next forward pass is unaffected."""
-    nnet = parse_config(RECURRENT, rng=np.random.default_rng(0))
+def test_passes_that_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupted pass has no backward pass; refused derivatives leave the old gradient."""
+    nnet, due = network(RECURRENT), interruptions(monkeypatch)
     computation = compile_computation(nnet, request(TIMES, TIMES))
     computer, other = (NnetComputer(nnet, computation) for _ in range(2))
     inputs, derivatives = {"input": random(ROWS, 3)}, {"output": random(ROWS, 4)}
     computer.forward(inputs)
-
-    interrupted(lambda: computer.forward(inputs))
-    with pytest.raises(RunError, match="needs a forward"):
-        computer.backward(derivatives)
-    computer.forward(inputs)
-    interrupted(lambda: computer.backward(derivatives))
-    with pytest.raises(RunError, match="needs a forward"):
-        computer.backward(derivatives)
+    for run, given in ((computer.forward, inputs), (computer.backward, derivatives)):
+        due.append(KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            run(given)
+        with pytest.raises(RunError, match="needs a forward"):
+            computer.backward(derivatives)
+        computer.forward(inputs)
 
     for ours, theirs in zip(passes(computer), passes(other), strict=True):
         np.testing.assert_array_equal(ours, theirs)
+    computer.forward(inputs)
+    with pytest.raises(RunError, match="output derivative 'output' is missing"):
+        computer.backward({})
+    np.testing.assert_array_equal(vectorize(computer.gradient), vectorize(other.gradient))
+    computer.backward(derivatives)
 
 
-def looped(nnet: Nnet) -> NnetComputation:
-    """A loop over chunks of six frames."""
-    return loop(nnet, 6)
-
-
-def in_four_segments(nnet: Nnet) -> NnetComputation:
-    """Four segments of six frames."""
-    return compile_segments(nnet, extended_requests(looped_requests(nnet, 6), 4))
-
-
-@pytest.mark.parametrize("compiled", [looped, in_four_segments])
-def test_interrupted_segments(
-    interrupted: Interrupted, compiled: Callable[[Nnet], NnetComputation]
-) -> None:
+@pytest.mark.parametrize("is_loop", [True, False])
+def test_interrupted_segments(is_loop: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """After an interrupted segment the state is lost: only reset() allows further segments."""
-    nnet = parse_config(RECURRENT, rng=np.random.default_rng(0))
-    computer = NnetComputer(nnet, compiled(nnet))
+    nnet, due = network(RECURRENT), interruptions(monkeypatch)
+    segments = extended_requests(looped_requests(nnet, 6), 4)
+    computer = NnetComputer(nnet, loop(nnet, 6) if is_loop else compile_segments(nnet, segments))
     chunks = [{"input": chunk} for chunk in np.split(random(24, 3), 4)]
     expected = [computer.forward(chunk)["output"] for chunk in chunks]
     computer.forward(chunks[0])
 
-    interrupted(lambda: computer.forward(chunks[1]))
+    due.append(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        computer.forward(chunks[1])
     with pytest.raises(RunError, match=r"segment was interrupted.*reset\(\) begins with the first"):
         computer.forward(chunks[1])
 
     computer.reset()
-    found = [computer.forward(chunk)["output"] for chunk in chunks]
-    np.testing.assert_array_equal(found, expected)
-
-
-def test_interrupted_first_segment(interrupted: Interrupted) -> None:
-    """If the first segment was interrupted, the next pass begins with it again."""
-    nnet = parse_config(RECURRENT, rng=np.random.default_rng(0))
-    computer = NnetComputer(nnet, in_four_segments(nnet))
-    chunks = [{"input": chunk} for chunk in np.split(random(24, 3), 4)]
-    expected = [computer.forward(chunk)["output"] for chunk in chunks]
-
-    interrupted(lambda: computer.forward(chunks[0]))
-
     found = [computer.forward(chunk)["output"] for chunk in chunks]
     np.testing.assert_array_equal(found, expected)
 
@@ -229,7 +151,7 @@ def test_settings_of_numpy() -> None:
 
 def test_inputs_and_outputs_are_the_callers() -> None:
     """Inputs stay unchanged, and a later run does not change earlier outputs."""
-    nnet = network()
+    nnet = network(NETWORK)
     computer = NnetComputer(
         nnet, optimize(nnet, compile_computation(nnet, request(range(-3, 9), range(6))))
     )
@@ -245,7 +167,7 @@ def test_inputs_and_outputs_are_the_callers() -> None:
 
 def test_runs_repeat_bit_by_bit() -> None:
     """The same inputs give the same outputs and derivatives, whatever ran before."""
-    nnet = network()
+    nnet = network(NETWORK)
     computation = optimize(nnet, compile_computation(nnet, request(range(-3, 9), range(6))))
     used, fresh = NnetComputer(nnet, computation), NnetComputer(nnet, computation)
     passes(used, seed=7)
@@ -256,7 +178,7 @@ def test_runs_repeat_bit_by_bit() -> None:
 
 def test_statistics_are_recorded() -> None:
     """The computers of a network count the rows of their runs together; it stays as it was."""
-    nnet = network()
+    nnet = network(NETWORK)
     shared = DeviceNnet(nnet)
     computation = compile_computation(nnet, request(range(-3, 9), range(6)))
     for seed in range(3):
@@ -270,27 +192,19 @@ def test_statistics_are_recorded() -> None:
     assert nnet.component("norm").count == 0
 
 
-WIDE = """
-input-node name=input dim=40
-component name=convolution type=TimeHeightConvolutionComponent num-filters-in=20 height-in=2 \
-num-filters-out=20 height-out=2 height-offsets=-1,0,1 time-offsets=-1,0,1
-component-node name=convolution component=convolution input=input
-component name=up type=TdnnComponent input-dim=40 output-dim=100 time-offsets=-1,0,1
-component-node name=up component=up input=convolution
-component name=relu type=RectifiedLinearComponent dim=100 self-repair-scale=1.0e-5
-component-node name=relu component=relu input=up
-component name=norm type=BatchNormComponent dim=100
-component-node name=norm component=norm input=relu
-component name=down type=LinearComponent input-dim=200 output-dim=100
-component-node name=down component=down input=Append(Offset(norm, -3), norm)
-component name=lstm type=LstmNonlinearityComponent cell-dim=20
-component-node name=lstm component=lstm input=down
-component name=last type=NaturalGradientAffineComponent input-dim=40 output-dim=80
-component-node name=last component=last input=Sum(Scale(0.5, lstm), Offset(lstm, 1))
-component name=softmax type=LogSoftmaxComponent dim=80
-component-node name=softmax component=softmax input=last
-output-node name=output input=softmax
-"""
+WIDE = stacked(
+    40,
+    "convolution TimeHeightConvolution num-filters-in=20 height-in=2 num-filters-out=20 "
+    "height-out=2 height-offsets=-1,0,1 time-offsets=-1,0,1",
+    "up Tdnn input-dim=40 output-dim=100 time-offsets=-1,0,1",
+    "relu RectifiedLinear dim=100 self-repair-scale=1.0e-5",
+    "norm BatchNorm dim=100",
+    "down Linear input-dim=200 output-dim=100 input=Append(Offset(norm, -3), norm)",
+    "lstm LstmNonlinearity cell-dim=20",
+    "last NaturalGradientAffine input-dim=40 output-dim=80 "
+    "input=Sum(Scale(0.5, lstm), Offset(lstm, 1))",
+    "softmax LogSoftmax dim=80",
+)
 
 LARGEST = 8192
 """Bytes of Python objects and NumPy iterators that a thread holds during a run: at most 16 kB on
@@ -318,7 +232,7 @@ def test_running_allocates_nothing(
 ) -> None:
     """A pass allocates only the arrays that it returns."""
     monkeypatch.setattr(recorder, "FEWEST_SHARED", 1 << 4)  # threads share even small operations
-    nnet = parse_config(WIDE, rng=np.random.default_rng(0))
+    nnet = network(WIDE)
     nnet = nnet if training else set_test_mode(nnet)
     wanted = request(range(-5, 405), range(400), sequences=1, training=training)
     computation = optimize(nnet, compile_computation(nnet, wanted))
@@ -334,12 +248,8 @@ def test_running_allocates_nothing(
 
 def test_no_gradient_of_another_computer() -> None:
     """A backward pass that reaches no parameters leaves a gradient of zero, whatever ran before."""
-    nnet = parse_config(
-        "input-node name=input dim=3\n"
-        "component name=affine type=AffineComponent input-dim=3 output-dim=3\n"
-        "component-node name=affine component=affine input=input\n"
-        "output-node name=output input=affine\noutput-node name=other input=input\n"
-    )
+    other = "output-node name=other input=input\n"
+    nnet = network(stacked(3, "affine Affine input-dim=3 output-dim=3") + other)
     shared, asked = DeviceNnet(nnet, trainable=True), request(TIMES, TIMES, training=True)
     (output,) = asked.outputs
     for name in ("output", "other"):
@@ -379,7 +289,7 @@ def without(computation: NnetComputation, command: type[Command]) -> NnetComputa
 @pytest.mark.parametrize("backward", [False, True])
 def test_a_second_thread_is_refused(backward: bool) -> None:
     """While a thread runs a computer, another one gets an error, and the first its own result."""
-    nnet = parse_config(RECURRENT)
+    nnet = network(RECURRENT)
     computer = NnetComputer(nnet, compile_computation(nnet, request(TIMES, TIMES)))
     x, dy = np.ones((ROWS, 3), np.float32), np.ones((ROWS, 4), np.float32)
     expected = computer.forward({"input": x}), computer.backward({"output": dy})
@@ -432,7 +342,7 @@ def test_steps_follow_changed_learning_rates() -> None:
 
 def test_computers_in_one_workspace() -> None:
     """Programs that run in turn at the same place have the results of programs alone."""
-    nnet, workspace = network(), Workspace(1 << 20)
+    nnet, workspace = network(NETWORK), Workspace(1 << 20)
     programs = [
         compile_computation(nnet, request(range(-2, end + 1), range(end), training=False))
         for end in (9, 4, 17)

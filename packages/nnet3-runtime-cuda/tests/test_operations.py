@@ -2,7 +2,6 @@
 
 import ast
 import inspect
-from collections.abc import Iterator
 from pathlib import Path
 
 import elementwise_cases  # noqa: F401
@@ -28,7 +27,7 @@ ELSEWHERE = {
 }
 """Operations whose tests are elsewhere."""
 
-OTHERS = {"Panels.record", "record_moments", "record_row_range_sums"}
+OTHERS = {"record_moments", "record_row_range_sums"}
 """Cases of functions that are not methods of a tape."""
 
 NOT_ARITHMETIC = {
@@ -123,50 +122,27 @@ def compare(result: Result) -> None:
         assert is_right, f"element {number}: expected {wanted}, found {found}"
 
 
-def describe(number: int, draw: Draw) -> str:
-    """The choices of a failed trial."""
-    layouts = ", ".join(
-        f"{place.dtype} {place.shape} in steps of {place.array.strides} bytes"
-        for place in draw.places
-    )
-    return f"trial {number} with OPERATION_SEED={SEED}: {layouts}"
+@pytest.mark.parametrize("is_shared", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_values(
+    name: str, is_shared: bool, workers: dict[int, Workers], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each operation gives the results of a loop, and writes nothing else.
 
-
-def trials(name: str) -> Iterator[tuple[int, Draw, Trial]]:
-    """The trials of an operation."""
+    Two to five threads do so, too, even for fewer rows than threads.
+    """
+    monkeypatch.setattr(recorder, "FEWEST_SHARED", 0)
     for number in range(TRIALS):
         draw = Draw(name, number)
-        yield number, draw, CASES[name](draw)
-
-
-def cut_up(draw: Draw, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes blocks of rows of the usual size, or small."""
-    for limit, usual in BLOCKS.items():
-        is_small = draw.chance(0.5)
-        monkeypatch.setattr(recorder, limit, FEW_ELEMENTS if is_small else usual)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_one_thread(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each operation gives the results of a loop, and writes nothing else."""
-    for number, draw, trial in trials(name):
-        cut_up(draw, monkeypatch)
+        trial = CASES[name](draw)
+        for limit, usual in BLOCKS.items():
+            is_small = draw.chance(0.5)
+            monkeypatch.setattr(recorder, limit, FEW_ELEMENTS if is_small else usual)
+        threads = draw.random.randint(2, 5) if is_shared else 1
         try:
-            check(trial, draw, NumpyTape(dtype=draw.tape_dtype))
+            check(trial, draw, NumpyTape(dtype=draw.tape_dtype, workers=workers.get(threads)))
         except Exception as error:
-            error.add_note(describe(number, draw))
-            raise
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_threads(name: str, workers: dict[int, Workers], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same with two to five threads, even for fewer rows than threads."""
-    monkeypatch.setattr(recorder, "FEWEST_SHARED", 0)
-    for number, draw, trial in trials(name):
-        cut_up(draw, monkeypatch)
-        threads = draw.random.randint(2, 5)
-        try:
-            check(trial, draw, NumpyTape(dtype=draw.tape_dtype, workers=workers[threads]))
-        except Exception as error:
-            error.add_note(f"{threads} threads, {describe(number, draw)}")
+            error.add_note(f"trial {number} with OPERATION_SEED={SEED}, {threads} threads")
+            for place in draw.places:
+                error.add_note(f"{place.dtype} {place.shape} at bytes {place.array.strides}")
             raise

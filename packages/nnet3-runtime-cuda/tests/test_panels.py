@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnet3_runtime_cuda.cpu import products
+from nnet3_runtime_cuda.cpu import products, recorder
 from nnet3_runtime_cuda.cpu.products import PANELS
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
+from nnet3_runtime_cuda.cpu.threads import Workers
 from nnet3_runtime_cuda.operations import panels
 from nnet3_runtime_cuda.operations.panels import MOST_INNER, WIDTH, Panels
 
@@ -17,26 +18,49 @@ from nnet3_runtime_cuda.operations.panels import MOST_INNER, WIDTH, Panels
     inner=st.sampled_from([1, 7, 512, MOST_INNER, MOST_INNER + 1, 3 * MOST_INNER]),
     columns=st.sampled_from([1, WIDTH - 1, WIDTH, 2 * WIDTH + 5]),
     form=st.sampled_from(["replace", "add", "plus"]),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    threads=st.sampled_from([1, 2, 5]),
     at_once=st.sampled_from([1, panels.BYTES_AT_ONCE]),
+    is_copied=st.booleans(),
     seed=st.integers(0, 9),
 )
-def test_products(rows: int, inner: int, columns: int, form: str, at_once: int, seed: int) -> None:
-    """The product equals that with the matrix, for any shape, layout and form."""
+def test_products(
+    rows: int,
+    inner: int,
+    columns: int,
+    form: str,
+    dtype: type[np.floating],
+    threads: int,
+    at_once: int,
+    is_copied: bool,
+    seed: int,
+) -> None:
+    """The product is that with the matrix, fixed or laid out by the same run; gaps stay as is."""
     rng = np.random.default_rng(seed)
-    x = rng.standard_normal((rows, inner + 3), dtype=np.float32)[:, 1:-2]
-    matrix = rng.standard_normal((columns, inner), dtype=np.float32).T
-    out = rng.standard_normal((rows, columns + 2), dtype=np.float32)[:, :-2]
-    other = rng.standard_normal((rows, columns), dtype=np.float32)
-    before = {"replace": 0.0, "add": out.copy(), "plus": other}[form]
-    tape = NumpyTape()
 
-    plus = other if form == "plus" else None
+    def integers(*shape: int) -> np.ndarray:
+        return rng.integers(-9, 10, shape).astype(dtype)  # their products and sums are exact
+
+    x, matrix = integers(rows, inner + 3)[:, 1:-2], integers(columns, inner).T
+    memory, other = integers(rows, columns + 2), integers(rows, columns)
+    out, expected = memory[:, :-2], memory.copy()
+    expected[:, :-2] = x @ matrix + {"replace": 0.0, "add": out, "plus": other}[form]
+    tape = NumpyTape(dtype=dtype, workers=Workers(threads) if threads > 1 else None)
+
+    tape.scratch(1 << 16, dtype=np.uint8).fill(255)  # NaN, until an operation writes it
+    tape.begin_command()
+    made = Panels.of(matrix)
+    if is_copied:
+        made = Panels.within(np.full(matrix.size, np.nan, dtype), matrix.shape)
+        made.record_copy(tape, matrix)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(panels, "BYTES_AT_ONCE", at_once)
-        Panels.of(matrix).record(tape, x, out, add=form == "add", plus=plus)
-    tape.run()
+        patch.setattr(recorder, "FEWEST_SHARED", 0)
+        plus = other if form == "plus" else None
+        made.record(tape, x, out, add=form == "add", plus=plus)
+        tape.run()
 
-    np.testing.assert_allclose(out, before + x @ matrix, rtol=0, atol=1e-3)
+    np.testing.assert_array_equal(memory, expected)
 
 
 @given(

@@ -7,48 +7,41 @@ from nnet3 import CachingCompiler
 from nnet3_compiler import compile_looped, looped_requests
 from nnet3_computation import NnetComputation
 from nnet3_computation.commands import DeallocMatrix, NoOperationLabel
-from nnet3_descriptors import Nnet, parse_config
+from nnet3_descriptors import Nnet
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.lowering import recurrences
 from nnet3_runtime_cuda.lowering.plan import Capabilities, Plan, Shared, plan_with
 from nnet3_runtime_cuda.lowering.recurrences import Factor, StepProduct, placed
-from small_networks import stacked
+from small_networks import network, stacked
 from stated_capabilities import Stated
 
 FRAMES, SEQUENCES = 40, 2
 
-CONFIG = """
-input-node name=input dim=5
-component name=below type=NaturalGradientAffineComponent input-dim=5 output-dim=6
-component-node name=below component=below input=input
-component name=gates type=NaturalGradientAffineComponent input-dim=10 output-dim=4
-component-node name=gates component=gates input=Append(below, IfDefined(Offset(squashed, DELAY)))
-component name=squashed type=TanhComponent dim=4
-component-node name=squashed component=squashed input=gates
-output-node name=output input=squashed
-"""
-
-PROJECTED = """
-input-node name=input dim=5
-component name=gates type=NaturalGradientAffineComponent input-dim=7 output-dim=4
-component-node name=gates component=gates input=Append(input, IfDefined(Offset(back, -1)))
-component name=squashed type=TanhComponent dim=4
-component-node name=squashed component=squashed input=gates
-component name=projection type=NaturalGradientAffineComponent input-dim=4 output-dim=6
-component-node name=projection component=projection input=squashed
-dim-range-node name=back input-node=projection dim-offset=BEGIN dim=2
-component name=top type=AffineComponent input-dim=12 output-dim=3
-component-node name=top component=top input=Append(projection, IfDefined(Offset(projection, -1)))
-output-node name=output input=top
-"""
+PROJECTED = stacked(
+    5,
+    "gates NaturalGradientAffine input-dim=7 output-dim=4",
+    "squashed Tanh dim=4",
+    "projection NaturalGradientAffine input-dim=4 output-dim=6",
+    "top Affine input-dim=12 output-dim=3 "
+    "input=Append(projection, IfDefined(Offset(projection, -1)))",
+    splice="Append(input, IfDefined(Offset(back, -1)))",
+)
 """A projected recurrence: two of six columns go back into it, the layer above reads all."""
 
 
-def network(delay: int = -1) -> Nnet:
+def recurrent(delay: int = -1) -> Nnet:
     """A recurrent layer on an affine one."""
-    return parse_config(CONFIG.replace("DELAY", str(delay)), rng=np.random.default_rng(0))
+    read = f"Append(below, IfDefined(Offset(squashed, {delay})))"
+    return network(
+        stacked(
+            5,
+            "below NaturalGradientAffine input-dim=5 output-dim=6",
+            f"gates NaturalGradientAffine input-dim=10 output-dim=4 input={read}",
+            "squashed Tanh dim=4",
+        )
+    )
 
 
 def program(nnet: Nnet, *, training: bool = False) -> NnetComputation:
@@ -68,7 +61,7 @@ each_delay = pytest.mark.parametrize("delay", [-1, 1, -3])
 @pytest.mark.parametrize("training", [False, True])
 def test_products_before_the_steps(delay: int, training: bool) -> None:
     """All steps use large products for their known part, even after the input is freed."""
-    nnet = network(delay)
+    nnet = recurrent(delay)
     gates = nnet.component_index("gates")
 
     computation = program(nnet, training=training)
@@ -95,7 +88,7 @@ def test_products_before_the_steps(delay: int, training: bool) -> None:
 @each_delay
 def test_products_after_the_steps(delay: int) -> None:
     """All steps leave the derivative of the layer below to large products."""
-    nnet = network(delay)
+    nnet = recurrent(delay)
     gates = nnet.component_index("gates")
 
     products = distinct(plan_with(nnet, program(nnet, training=True), Stated(split=[gates])).late)
@@ -107,7 +100,7 @@ def test_products_after_the_steps(delay: int) -> None:
 
 def test_other_components_are_left_alone() -> None:
     """Only affine maps can be computed for a part of their columns; without derivatives none is."""
-    nnet = network()
+    nnet = recurrent()
     for training in (False, True):
         found = plan_with(nnet, program(nnet, training=training), Stated())
         assert found.early == found.late == {}
@@ -121,7 +114,7 @@ def test_values_are_the_same(
     delay: int, rows_at_once: int, training: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Values equal those computed step by step, for any number of rows at once."""
-    nnet = network(delay)
+    nnet = recurrent(delay)
     computation = program(nnet, training=training)
     monkeypatch.setattr(recurrences, "CHANGING_ROWS_AT_ONCE", rows_at_once)
     monkeypatch.setattr(recurrences, "ROWS_AT_ONCE", rows_at_once)
@@ -155,7 +148,7 @@ def looped_program(nnet: Nnet, chunk: int) -> NnetComputation:
 @pytest.mark.parametrize("chunk", [3, 6])
 def test_rounds_of_a_loop(chunk: int) -> None:
     """Each round of an optimized looped computation gives the outputs of all frames at once."""
-    nnet = parse_config(SPLICED, rng=np.random.default_rng(0))
+    nnet = network(SPLICED)
     frames = 6 * chunk
     x = np.random.default_rng(1).standard_normal((frames + 1, 3)).astype(np.float32)
     whole = request(range(-1, frames), range(frames), sequences=1, training=False)
@@ -170,7 +163,7 @@ def test_rounds_of_a_loop(chunk: int) -> None:
 
 def test_no_step_reaches_into_a_loop() -> None:
     """Steps before a loop and within it share no product."""
-    nnet = parse_config(SPLICED, rng=np.random.default_rng(0))
+    nnet = network(SPLICED)
     looped = looped_program(nnet, 6)
     label = next(at for at, one in enumerate(looped.commands) if isinstance(one, NoOperationLabel))
 
@@ -201,7 +194,7 @@ def _plan(device_nnet: DeviceNnet, computation: NnetComputation) -> Plan:
 @pytest.mark.parametrize("is_backward", [False, True])
 def test_panels_of_the_steps(is_backward: bool) -> None:
     """Nearly all steps use panels of the recurrent parameters, which are laid out once."""
-    nnet = network()
+    nnet = recurrent()
 
     plan = _plan(DeviceNnet(nnet, trainable=True), program(nnet, training=True))
 
@@ -214,7 +207,7 @@ def test_panels_of_the_steps(is_backward: bool) -> None:
 @pytest.mark.usefixtures("_small")
 def test_no_panels() -> None:
     """Fixed parameters are in panels in any case; the next round of a loop needs its memory."""
-    nnet = network()
+    nnet = recurrent()
 
     assert _plan(DeviceNnet(nnet), program(nnet)).panels == {}
     looped = loop(nnet, FRAMES, sequences=SEQUENCES)
@@ -250,8 +243,8 @@ def trained(nnet: Nnet) -> list[np.ndarray]:
 @pytest.mark.parametrize("begin", [0, 2])
 def test_training_by_panels(begin: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Outputs, derivatives and gradient equal those without panels, after a training step, too."""
-    config = PROJECTED.replace("BEGIN", str(begin))
-    nnet = parse_config(config, rng=np.random.default_rng(0))
+    back = f"dim-range-node name=back input-node=projection dim-offset={begin} dim=2\n"
+    nnet = network(PROJECTED + back)
 
     ours = trained(nnet)
     monkeypatch.setattr(recurrences, "FEWEST_IN_PANELS", 10**6)

@@ -12,36 +12,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nnet3 import CachingCompiler
 from nnet3_computation import ComputationRequest, IoSpecification
-from nnet3_descriptors import Nnet, parse_config
+from nnet3_descriptors import Nnet
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.kernels import tiled_product
 from nnet3_runtime_cuda.lowering import splices
 from nnet3_runtime_cuda.lowering.areas import Area
 from nnet3_runtime_cuda.lowering.plan import Plan, plan_with
 from nnet3_runtime_cuda.lowering.splices import SplicedDerivative, Taps
+from small_networks import network, stacked
 from stated_capabilities import Stated
 
-CONFIG = """
-input-node name=input dim=4
-component name=below type=NaturalGradientAffineComponent input-dim=4 output-dim=4
-component-node name=below component=below input=input
-component name=wide type=NaturalGradientAffineComponent input-dim=12 output-dim=4
-component-node name=wide component=wide input=Append(Offset(below, OFFSETS))
-component name=squashed type=TanhComponent dim=4
-component-node name=squashed component=squashed input=wide
-output-node name=output input=squashed
-"""
 
-
-def network(offsets: tuple[int, int, int] = (-2, 0, 2)) -> Nnet:
+def spliced(offsets: tuple[int, int, int] = (-2, 0, 2)) -> Nnet:
     """An affine map on several frames of another one."""
-    terms = "), Offset(below, ".join(map(str, offsets))
-    return parse_config(CONFIG.replace("OFFSETS", terms), rng=np.random.default_rng(0))
+    read = ", ".join(f"Offset(below, {offset})" for offset in offsets)
+    return network(
+        stacked(
+            4,
+            "below NaturalGradientAffine input-dim=4 output-dim=4",
+            f"wide NaturalGradientAffine input-dim=12 output-dim=4 input=Append({read})",
+            "squashed Tanh dim=4",
+        )
+    )
 
 
-NNET = network()
-
-
+NNET = spliced()
 NOTHING = Plan()
 
 
@@ -256,7 +251,7 @@ def test_derivatives_that_are_left_alone(old: str, new: str) -> None:
 def requests(draw: st.DrawFn) -> tuple[Nnet, ComputationRequest]:
     """A network and a request: regular, with outputs at some frames, or of several lengths."""
     distance, step = draw(st.integers(1, 3)), draw(st.integers(1, 3))
-    nnet = network((-distance, 0, distance))
+    nnet = spliced((-distance, 0, distance))
     lengths = draw(st.lists(st.integers(20, 40), min_size=1, max_size=3))
     if draw(st.booleans()):
         lengths = [lengths[0]] * len(lengths)
@@ -309,20 +304,14 @@ def test_values_of_one_splice_after_another(width: int, monkeypatch: pytest.Monk
     monkeypatch.undo()  # of `_small`: the sizes are those of real networks
     monkeypatch.setenv("NNET3_TILES", "1")
     splice = "Append(Offset({0}, -1), {0}, Offset({0}, 1))"
-    nnet = parse_config(
-        f"""
-        input-node name=input dim=64
-        component name=a type=AffineComponent input-dim=64 output-dim=128
-        component-node name=a component=a input=input
-        component name=bounded type=RectifiedLinearComponent dim=128
-        component-node name=bounded component=bounded input=a
-        component name=b type=AffineComponent input-dim=384 output-dim={width}
-        component-node name=b component=b input={splice.format("bounded")}
-        component name=c type=AffineComponent input-dim={3 * width} output-dim={width}
-        component-node name=c component=c input={splice.format("b")}
-        output-node name=output input=c
-        """,
-        rng=np.random.default_rng(0),
+    nnet = network(
+        stacked(
+            64,
+            "a Affine input-dim=64 output-dim=128",
+            "bounded RectifiedLinear dim=128",
+            f"b Affine input-dim=384 output-dim={width} input={splice.format('bounded')}",
+            f"c Affine input-dim={3 * width} output-dim={width} input={splice.format('b')}",
+        )
     )
     asked = request(range(-2, 152), range(150), sequences=1, training=False)
     computation = CachingCompiler(nnet).compile(asked)

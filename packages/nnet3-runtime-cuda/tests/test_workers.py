@@ -20,24 +20,19 @@ from nnet3_runtime_cuda.cpu import threads as workers_module
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.cpu.threads import Workers
 from nnet3_runtime_cuda.operations.scratch import even_parts, parts_of_at_most
-from small_networks import network
+from small_networks import network, stacked
 
 FRAMES = 900
 
-CONFIG = """
-input-node name=input dim=40
-component name=up type=TdnnComponent input-dim=40 output-dim=600 time-offsets=-1,0,1
-component-node name=up component=up input=input
-component name=relu type=RectifiedLinearComponent dim=600 self-repair-scale=1.0e-5
-component-node name=relu component=relu input=up
-component name=norm type=BatchNormComponent dim=600
-component-node name=norm component=norm input=relu
-component name=last type=NaturalGradientAffineComponent input-dim=600 output-dim=500
-component-node name=last component=last input=Sum(Scale(0.5, norm), Offset(relu, 1))
-component name=softmax type=LogSoftmaxComponent dim=500
-component-node name=softmax component=softmax input=last
-output-node name=output input=softmax
-"""
+CONFIG = stacked(
+    40,
+    "up Tdnn input-dim=40 output-dim=600 time-offsets=-1,0,1",
+    "relu RectifiedLinear dim=600 self-repair-scale=1.0e-5",
+    "norm BatchNorm dim=600",
+    "last NaturalGradientAffine input-dim=600 output-dim=500 "
+    "input=Sum(Scale(0.5, norm), Offset(relu, 1))",
+    "softmax LogSoftmax dim=500",
+)
 
 
 def workers_begun_by(call: Callable[[], object]) -> set[threading.Thread]:
