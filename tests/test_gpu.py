@@ -22,15 +22,14 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
-from chain_reference import chain_case, parametrize_chain_cases
-from example_generator import Example, example_of_seed, random_arrays
+from chain_reference import chain_case, check_result, parametrize_chain_cases
+from example_generator import example_of_seed, random_arrays
 from judged_cases import case_of_seed
 from judging import judge
 from nnet3 import Model
 from nnet3_compiler import compile_looped
-from nnet3_computation import ComputationRequest, NnetComputation
-from nnet3_descriptors import Nnet, read_nnet, set_test_mode, vectorize
-from nnet3_descriptors.files import read_matrix
+from nnet3_computation import ComputationRequest
+from nnet3_descriptors import read_nnet, set_test_mode
 from nnet3_runtime_cuda import DeviceError, DeviceMemoryError, DeviceNnet, NnetComputer, RunError
 from nnet3_runtime_cuda.cuda import split_products
 from nnet3_runtime_cuda.kernels import convolution
@@ -56,6 +55,7 @@ from reference_programs import (
     has_derivatives,
     optimized,
     parameters_after_steps,
+    results,
 )
 from small_networks import request_for
 from split_cases import PRODUCTS, Product, factors, off, run
@@ -145,11 +145,14 @@ def torch(cupy: Any) -> Any:
     return module
 
 
-def affine_case() -> tuple[Nnet, NnetComputation, dict[str, np.ndarray]]:
-    """A small network, its computation and inputs."""
+def affine_case(device: Any) -> tuple[NnetComputer, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """A small computation on a device, its inputs, and its outputs on the processor."""
     case = load_case("component/affine")
-    nnet = network(case)
-    return nnet, optimized(nnet, case.request), case.node_arrays("input")
+    nnet, inputs = network(case), case.node_arrays("input")
+    here, there = (
+        NnetComputer(nnet, optimized(nnet, case.request), device=each) for each in ("cpu", device)
+    )
+    return there, inputs, here.forward(inputs)
 
 
 # ---- results ----
@@ -199,8 +202,14 @@ def test_training_steps(case: ReferenceCase, device: Any) -> None:
 def test_random_networks(seed: int, device: Any) -> None:
     """Outputs, derivatives and gradients are equal to those on the processor."""
     example = example_of_seed(seed)
-    computation = optimized(example.nnet, example.request)
-    found, expected = (results(example, computation, seed, each) for each in (device, "cpu"))
+    nnet, request = example.nnet, example.request
+    computation = optimized(nnet, request)
+    inputs = random_arrays(nnet, request.inputs, seed)
+    derivs = random_arrays(nnet, [io for io in request.outputs if io.has_deriv], seed + 1)
+    found, expected = (
+        results(nnet, computation, inputs, derivs, each, has_gradient=request.need_model_derivative)
+        for each in (device, "cpu")
+    )
     assert_close(found, expected, TOLERANCE)
 
 
@@ -210,22 +219,6 @@ def test_judged_networks(first: int, device: Any) -> None:
     for seed in range(first, first + 10):
         verdict = judge(case_of_seed(seed), device=device)
         assert not verdict.problem, f"seed {seed}: {verdict.problem}"
-
-
-def results(
-    example: Example, computation: NnetComputation, seed: int, device: Any
-) -> dict[str, np.ndarray]:
-    """The results of a computation on a device."""
-    nnet, request = example.nnet, example.request
-    computer = NnetComputer(nnet, computation, device=device)
-    found = dict(computer.forward(random_arrays(nnet, request.inputs, seed)))
-    with_deriv = [io for io in request.outputs if io.has_deriv]
-    if with_deriv:
-        derivatives = computer.backward(random_arrays(nnet, with_deriv, seed + 1))
-        found |= {f"derivative {name}": array for name, array in derivatives.items()}
-    if request.need_model_derivative:
-        found["gradient"] = vectorize(computer.gradient)
-    return {name: array for name, array in found.items() if array.size}
 
 
 def test_looped_computation(device: Any) -> None:
@@ -275,9 +268,7 @@ def test_models_compute_utterances(device: Any) -> None:
 
 def test_cupy_in_cupy_out(cupy: Any, device: Any) -> None:
     """Inputs on the device give outputs on the device, on the stream that is current."""
-    nnet, computation, inputs = affine_case()
-    expected = NnetComputer(nnet, computation).forward(inputs)
-    computer = NnetComputer(nnet, computation, device=device)
+    computer, inputs, expected = affine_case(device)
     for _ in range(RUNS):
         with cupy.cuda.Stream(non_blocking=True):
             given = {name: cupy.asarray(array) for name, array in inputs.items()}
@@ -289,9 +280,7 @@ def test_cupy_in_cupy_out(cupy: Any, device: Any) -> None:
 
 def test_tensors_in_and_out(torch: Any, device: Any) -> None:
     """PyTorch tensors go in by DLPack; outputs become tensors without a copy."""
-    nnet, computation, inputs = affine_case()
-    expected = NnetComputer(nnet, computation).forward(inputs)
-    computer = NnetComputer(nnet, computation, device=device)
+    computer, inputs, expected = affine_case(device)
     with torch.cuda.stream(torch.cuda.Stream()):
         tensors = {name: torch.from_numpy(array).cuda() for name, array in inputs.items()}
         outputs = computer.forward(tensors)
@@ -304,8 +293,7 @@ def test_tensors_in_and_out(torch: Any, device: Any) -> None:
 
 def test_tensors_that_require_gradients(torch: Any, device: Any) -> None:
     """PyTorch does not give such a tensor away; its reason is passed on."""
-    nnet, computation, inputs = affine_case()
-    computer = NnetComputer(nnet, computation, device=device)
+    computer, inputs, _ = affine_case(device)
     tensors = {
         name: torch.from_numpy(array).cuda().requires_grad_() for name, array in inputs.items()
     }
@@ -352,9 +340,7 @@ def test_inputs_may_be_changed_after_a_call(cupy: Any, device: Any, is_pinned: b
     """Arrays of the host are read before a call returns, though the device is still busy."""
     import cupyx
 
-    nnet, computation, inputs = affine_case()
-    expected = NnetComputer(nnet, computation).forward(inputs)
-    computer = NnetComputer(nnet, computation, device=device)
+    computer, inputs, expected = affine_case(device)
     given = {}
     for name, array in inputs.items():
         given[name] = cupyx.empty_pinned(array.shape, np.float32) if is_pinned else array.copy()
@@ -445,20 +431,16 @@ def test_second_device(cupy: Any) -> None:
     """A network can be on another device than the current one."""
     if cupy.cuda.runtime.getDeviceCount() < 2:
         pytest.skip("there is only one CUDA device")
-    nnet, computation, inputs = affine_case()
-    expected = NnetComputer(nnet, computation).forward(inputs)
-    assert_close(
-        NnetComputer(nnet, computation, device="cuda:1").forward(inputs), expected, TOLERANCE
-    )
+    computer, inputs, expected = affine_case("cuda:1")
+    assert_close(computer.forward(inputs), expected, TOLERANCE)
 
 
 def test_networks_give_their_memory_back(pool: Any, device: Any) -> None:
     """When a computer goes, so does its memory."""
-    nnet, computation, inputs = affine_case()
     gc.collect()
     used = pool.used_bytes()
     for _ in range(3):
-        computer = NnetComputer(nnet, computation, device=device)
+        computer, inputs, _ = affine_case(device)
         computer.forward(inputs)
         del computer
     assert pool.used_bytes() <= used
@@ -475,12 +457,7 @@ def test_chain_objective(cupy: Any, folder: Path) -> None:
     for _ in range(RUNS):
         result = chain.compute(supervision, output)
         assert isinstance(result.derivative, cupy.ndarray)
-        assert result.objective == pytest.approx(case["objf"], rel=TOLERANCE)
-        found = {"derivative": result.derivative.get()}
-        assert_close(found, {"derivative": read_matrix(folder / "deriv.mat")}, TOLERANCE)
-        if chain.options.xent_regularize:
-            found = {"derivative": result.xent_derivative.get()}
-            assert_close(found, {"derivative": read_matrix(folder / "xent_deriv.mat")}, TOLERANCE)
+        check_result(result, case, folder, TOLERANCE, TOLERANCE, cupy.asnumpy)
 
 
 def test_chain_training(device: Any) -> None:
