@@ -172,6 +172,10 @@ CHANGED = {"cuda.md": {'device="cuda"': "device=device", ', precision="tf32"': "
 """What is changed where a page needs a device."""
 
 
+PRINTED = {"how-to/from-wav-to-posteriors.md": "7\n"}
+"""What the Python of a page prints that shows no output."""
+
+
 def speech(path: Path) -> None:
     """Writes a second of noise with 16 bits and 8 kHz."""
     samples = 3000 * np.random.default_rng(0).standard_normal(8000)
@@ -179,7 +183,12 @@ def speech(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in PAGES if name not in ELSEWHERE])
-def test_code_of_pages(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_of_pages(
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """The code of a page runs from top to bottom beside the digits model, as shown."""
     shutil.copytree(DIGITS, tmp_path, dirs_exist_ok=True)
     speech(tmp_path / "speech.wav")
@@ -200,6 +209,7 @@ def test_code_of_pages(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             doctest.DocTestRunner().run(examples, out=said.append, clear_globs=False)
             assert not said, "".join(said)
             names |= examples.globs
+    assert PRINTED.get(name, "") in capsys.readouterr().out
 
 
 def commands(page: Path) -> Iterator[list[str]]:

@@ -1,26 +1,12 @@
 """Networks that read frames at a fixed time: the whole utterance, or an error that says why not."""
 
-import re
-from pathlib import Path
-
 import numpy as np
 import pytest
 from nnet3 import Model
-from nnet3_descriptors import Nnet, parse_config, write_nnet
-from nnet3_tables import read_table, write_table
-from tool_runs import run_tool
+from nnet3_descriptors import Nnet, parse_config
 
 FRAMES = np.arange(24, dtype=np.float32).reshape(12, 2)
 """An utterance."""
-
-CUT = (
-    r"'output' reads ReplaceIndex\(input, t, 0\), which would be another frame in each chunk: "
-    r"expected an utterance of one chunk, found 12 frames in chunks of 4 \(see frames_per_chunk\)$"
-)
-ENDLESS = (
-    r"'output' reads ReplaceIndex\(input, t, 0\), which would be another frame in each chunk: such "
-    r"a network computes whole utterances only$"
-)
 
 
 def network(output: str = "Append(ReplaceIndex(input, t, 0), input)", *lines: str) -> Nnet:
@@ -67,29 +53,3 @@ def test_reads_of_ivectors_are_no_frames(read: str) -> None:
     )
     outputs = [stream.push(FRAMES, ivector), stream.finish()]
     np.testing.assert_array_equal(np.concatenate(outputs), FRAMES + ivector)
-
-
-@pytest.mark.parametrize("tool", ["nnet3-compute", "nnet3-compute-batch", "nnet3-compute-looped"])
-def test_tools(tool: str, tmp_path: Path) -> None:
-    """Tools compute what fits in one chunk, and say why another utterance is left out."""
-    write_nnet(network(), tmp_path / "final.raw")
-    with write_table(f"ark:{tmp_path / 'feats.ark'}") as table:
-        table.write("long", FRAMES)
-        table.write("short", FRAMES[:4])
-
-    done = run_tool(
-        tool,
-        "--frames-per-chunk=4",
-        tmp_path / "final.raw",
-        f"ark:{tmp_path / 'feats.ark'}",
-        f"ark:{tmp_path / 'out.ark'}",
-    )
-
-    assert done.returncode != 0
-    if tool == "nnet3-compute-looped":
-        assert re.search(f"^{tool}: {ENDLESS}", done.stderr, re.MULTILINE), done.stderr
-        return
-    assert re.search(f"^{tool}: .*long.*: {CUT}", done.stderr, re.MULTILINE), done.stderr
-    ((key, outputs),) = read_table(f"ark:{tmp_path / 'out.ark'}")
-    assert key == "short"
-    np.testing.assert_array_equal(outputs[:, :2], FRAMES[[0] * 4])

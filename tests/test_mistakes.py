@@ -108,6 +108,7 @@ output-node name=output input=Sum(input, ReplaceIndex(input, t, 0))
     "zero.counts": b"a 0\n",
     "speakers": b"x a b\n",
     "alone": b"x\n",
+    "fixed.feats": b"long  [\n 1 2\n 1 2\n 1 2\n ]\nshort  [ 3 4 ]\n",
     "short.text": b"test-en-gb-x-rp_m1-s145-p45-eight eight\n",
     "trials": b"a s00u0\n",
     "one.trials": b"s00u0\n",

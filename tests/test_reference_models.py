@@ -1,6 +1,7 @@
 """Networks are read, described, edited and written as Kaldi does."""
 
 import io
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,13 +20,15 @@ from reference_cases import (
     DIGITS_REFERENCE,
     TOOLS_REFERENCE,
     ReferenceCase,
+    case_names,
+    load_case,
     parametrize_cases,
 )
 
-DIGITS = [
+BINARY = [
+    *(load_case(name).binary_path for name in case_names()),
     DIGITS_EXAMPLE / "final.raw",
-    DIGITS_REFERENCE / "initial.raw",
-    DIGITS_REFERENCE / "trained.m0.9.raw",
+    *(DIGITS_REFERENCE / f"{name}.raw" for name in ("initial", "trained.m0.9")),
 ]
 
 
@@ -36,16 +39,21 @@ def written(nnet: Nnet) -> bytes:
     return file.getvalue()
 
 
-@parametrize_cases()
-def test_binary_model_is_written_back_unchanged(case: ReferenceCase) -> None:
-    """A network from a binary file is written as the same bytes."""
-    assert case.binary_path.read_bytes() == written(read_nnet(case.binary_path))
-
-
-@pytest.mark.parametrize("path", DIGITS, ids=lambda path: path.name)
-def test_trained_model_is_written_back_unchanged(path) -> None:
-    """Models of a real training run, with their statistics, are written as the same bytes."""
+@pytest.mark.parametrize("path", BINARY, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_binary_model_is_written_back_unchanged(path: Path) -> None:
+    """Networks, some with the statistics of a real training run, are written as the same bytes."""
     assert path.read_bytes() == written(read_nnet(path))
+
+
+def assert_same_structure(one: Nnet, other: Nnet) -> None:
+    """Checks that nodes, and types and dimensions of components, are the same."""
+    kinds = [
+        [(type(each), each.input_dim, each.output_dim) for each in nnet.components]
+        for nnet in (one, other)
+    ]
+    assert one.nodes == other.nodes
+    assert one.component_names == other.component_names
+    assert kinds[0] == kinds[1]
 
 
 @parametrize_cases()
@@ -53,11 +61,7 @@ def test_text_and_binary_hold_the_same_network(case: ReferenceCase) -> None:
     """The text form gives the same nodes, components and parameters, to its number of digits."""
     from_text, from_binary = read_nnet(case.text_path), read_nnet(case.binary_path)
 
-    assert from_text.nodes == from_binary.nodes
-    assert from_text.component_names == from_binary.component_names
-    assert [type(component) for component in from_text.components] == [
-        type(component) for component in from_binary.components
-    ]
+    assert_same_structure(from_text, from_binary)
     np.testing.assert_allclose(vectorize(from_text), vectorize(from_binary), rtol=1e-5, atol=1e-6)
 
 
@@ -83,15 +87,7 @@ def test_config_describes_the_network(case: ReferenceCase) -> None:
     from_config = parse_config(case.config, rng=np.random.default_rng(0))
     from_file = read_nnet(case.binary_path)
 
-    assert from_config.nodes == from_file.nodes
-    assert from_config.component_names == from_file.component_names
-    assert [
-        (type(component), component.input_dim, component.output_dim)
-        for component in from_config.components
-    ] == [
-        (type(component), component.input_dim, component.output_dim)
-        for component in from_file.components
-    ]
+    assert_same_structure(from_config, from_file)
     assert from_config.num_parameters == case.structure["num_parameters"]
 
 

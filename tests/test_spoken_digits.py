@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import re
 import shlex
 import shutil
@@ -41,20 +39,6 @@ def test_ten_of_ten(rate: int) -> None:
         found.append(WORDS[model.compute((samples, rate))[:, 1:].sum(axis=0).argmax()])
 
     assert found == WORDS
-
-
-def test_python_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page's Python runs as written, one part after the other, and prints the digit."""
-    monkeypatch.chdir(DIGITS)
-    names: dict[str, object] = {}
-    output = io.StringIO()
-
-    with contextlib.redirect_stdout(output):
-        for code in re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL):
-            exec(code, names)  # noqa: S102  the project's own page
-
-    assert output.getvalue() == "7\n"
-    assert len(names["log_posteriors"]) > 50  # type: ignore[arg-type]
 
 
 def test_commands_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

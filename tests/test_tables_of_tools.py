@@ -1,4 +1,4 @@
-"""Tools and their tables: what is read is not lost, what is left out is said, no file is run."""
+"""Tools and their tables: what is read is not lost, and what is left out is said."""
 
 from __future__ import annotations
 
@@ -68,28 +68,3 @@ def test_features_that_break_off(features: str, status: int, level: str, folder:
     assert line.startswith(f"{level}nnet3-compute")
     assert line.endswith("left out because of the option p") == (status == 0)
     assert len(list(read_table("ark:out"))) == 5
-
-
-@pytest.mark.parametrize(
-    ("tool", "option", "arguments"),
-    [
-        ("nnet3-compute", "--ivectors=ark:{} |", [MODEL, f"ark:{FEATURES}", "ark:out"]),
-        ("nnet3-copy-egs", "--weights=ark:{}|", [f"ark:{EGS}", "ark:out"]),
-        ("nnet3-copy", "--edits-config={} |", [MODEL, "out"]),
-        ("nnet3-train-recipe", "--egs=ark:{} |", ["--nnet", MODEL, "run"]),
-    ],
-)
-def test_no_file_starts_a_program(
-    tool: str, option: str, arguments: list[object], folder: Path
-) -> None:
-    """A command in a file of options is refused; on the command line it is run."""
-    value = option.format("touch touched")
-    (folder / "options").write_text(f"{value}\n")
-
-    refused = run_tool(tool, "--config=options", *arguments, expected=255)
-
-    name, _, command = value.partition("=")
-    assert f"options, line 1: the value of {name} is a command ({command!r})" in refused.stderr
-    assert not (folder / "touched").exists()
-    run_tool(tool, value, *arguments)
-    assert (folder / "touched").exists() == (tool != "nnet3-compute")  # whose model takes none
