@@ -19,6 +19,7 @@ from random import Random
 import attrs
 import numpy as np
 import package_tests  # noqa: F401  the helpers of the packages
+from example_cases import noise_for
 from judged_cases import WHOLE, case_of_seed, parameter_names
 from judged_seeds import Judged, command_line, judge_seeds
 from nnet3_compiler import compile_computation
@@ -28,14 +29,7 @@ from nnet3_descriptors.components import UpdatableComponent
 from nnet3_descriptors.indexes import N
 from nnet3_runtime_cuda import TrainingError
 from nnet3_runtime_reference import ReferenceComputer
-from nnet3_training import (
-    DenseTargets,
-    ExampleInput,
-    ExampleOutput,
-    Trainer,
-    TrainerOptions,
-    TrainingExample,
-)
+from nnet3_training import Trainer, TrainerOptions, TrainingExample
 from small_thresholds import thresholds
 
 LARGEST_DIFFERENCE = 1e-4
@@ -92,7 +86,7 @@ def case_of(seed: int) -> Case | None:
         backstitch_phase=rng.randint(0, 1),
     )
 
-    examples = [_example(drawn.nnet, _minibatch(request, rng), values) for _ in range(4)]
+    examples = [noise_for(drawn.nnet, _minibatch(request, rng), values) for _ in range(4)]
     return Case(
         nnet=_with_rates(drawn.nnet, rng),
         examples=examples,
@@ -115,28 +109,6 @@ def _minibatch(request: ComputationRequest, rng: Random) -> ComputationRequest:
     return ComputationRequest(
         inputs=[fewer(io, has_deriv=False) for io in request.inputs],
         outputs=[fewer(io, has_deriv=True) for io in outputs],
-    )
-
-
-def _example(
-    nnet: Nnet, request: ComputationRequest, values: np.random.Generator
-) -> TrainingExample:
-    """A minibatch of random inputs and targets."""
-
-    def array(io: IoSpecification) -> np.ndarray:
-        return values.standard_normal((len(io.indexes), nnet.node_dim(io.name)), dtype=np.float32)
-
-    return TrainingExample(
-        inputs=[
-            ExampleInput(name=io.name, indexes=io.indexes, values=array(io))
-            for io in request.inputs
-        ],
-        outputs=[
-            ExampleOutput(
-                name=io.name, indexes=io.indexes, supervision=DenseTargets(values=array(io))
-            )
-            for io in request.outputs
-        ],
     )
 
 

@@ -5,7 +5,7 @@ With any option turned off, results stay the same.
 
 import numpy as np
 import pytest
-from judged_cases import random_arrays
+from example_generator import random_arrays
 from nnet3_compiler import compile_computation
 from nnet3_computation import peak_bytes, plan_memory
 from nnet3_optimizer import OptimizeOptions, check_computation, optimize, verify_equivalent

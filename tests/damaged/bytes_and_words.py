@@ -5,13 +5,19 @@ from __future__ import annotations
 import random
 import re
 import struct
-from collections.abc import Sequence
-
-from damaged.containers import damaged_words
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 _INT32 = 2**31 - 1
-_INTEGERS = (0, -1, 1, 2, 3, 7, 255, 65535, 65536, 46341, 10**6, 10**9, _INT32, -_INT32 - 1)
-_REALS = (float("nan"), float("inf"), float("-inf"), -1.0, 0.0, 1.5, 3.4e38, 1e-45)
+INTEGERS = (0, -1, 1, 2, 3, 7, 255, 997, 65535, 65536, 46341, 10**6, 2**20, 10**9, 2**30, _INT32,
+            -_INT32 - 1)  # fmt: skip
+NUMBERS = (*INTEGERS, _INT32 + 1, 2**63, -(2**63) - 1, 10**30)
+REALS = (0.0, -1.0, 0.5, 2.5, 1e-45, 3.4e38, 1e39, 1e300, -1e300, "inf", "-inf", "nan")
+OTHERS = (None, True, False, "", "a", "0", "\x00", "\x1b[31m\n", "x" * 100_000, "Append(", "input",
+          "output", [], [[]], {}, {"$tensor": "a"}, {"type": "NoOpComponent"}, [1], [0, 0, 0],
+          ["input"], "Offset(input, 2147483647)", "Const(1e300, 4)", "Switch(input, input)",
+          "ReplaceIndex(input, x, 1)", "Sum(input, Failover(input, input))")  # fmt: skip
+_SINGLE = (float("nan"), float("inf"), float("-inf"), -1.0, 0.0, 1.5, 3.4e38, 1e-45)
 _TOKEN = re.compile(rb"</?\w+>|\b[A-Z][A-Za-z0-9]+\b")
 _SIZED = re.compile(rb"\x04....", re.DOTALL)
 """A number of four bytes as Kaldi writes it, behind its size."""
@@ -86,7 +92,7 @@ def _sized_number(rng: random.Random, data: bytes, _: Sequence[bytes]) -> bytes:
 def _number(rng: random.Random, data: bytes, _: Sequence[bytes]) -> bytes:
     """Replaces four or eight bytes anywhere by a number."""
     at = _place(rng, data)
-    new = struct.pack("<q", rng.choice((*_INTEGERS, 2**63 - 1, -(2**63), 2**40)))
+    new = struct.pack("<q", rng.choice((*INTEGERS, 2**63 - 1, -(2**63), 2**40)))
     if rng.random() < 0.7:
         old = int.from_bytes(data[at : at + 4].ljust(4, b"\0"), "little", signed=True)
         new = _packed(rng, old)
@@ -95,9 +101,9 @@ def _number(rng: random.Random, data: bytes, _: Sequence[bytes]) -> bytes:
 
 def _packed(rng: random.Random, old: int) -> bytes:
     if rng.random() < 0.2:
-        return struct.pack("<f", rng.choice(_REALS))
+        return struct.pack("<f", rng.choice(_SINGLE))
     near = max(min(old + rng.choice((-1, 1)), _INT32), -_INT32 - 1)
-    return struct.pack("<i", near if rng.random() < 0.4 else rng.choice(_INTEGERS))
+    return struct.pack("<i", near if rng.random() < 0.4 else rng.choice(INTEGERS))
 
 
 def _token(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
@@ -113,3 +119,37 @@ def _token(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
 
 _WAYS = (_cut, _bytes, _bytes, _range, _piece_of_another, _sized_number, _sized_number,
          _sized_number, _number, _number, _token, _token)  # fmt: skip
+
+
+def damaged_words(rng: random.Random, text: str) -> str:
+    """Some words of a text are replaced, missing or doubled."""
+    parts = re.split(r"([\s=(),:\[\]]+)", text)
+    numbers = [at for at, part in enumerate(parts) if re.fullmatch(r"-?[\d.e+-]+", part)]
+    for _ in range(rng.choice((1, 1, 1, 2, 4))):
+        at = rng.randrange(len(parts))
+        if numbers and rng.random() < 0.7:
+            at = rng.choice(numbers)
+        old = parts[at]
+        if re.fullmatch(r"-?\d{1,4000}", old) and rng.random() < 0.9:  # what int() takes
+            value = int(old) + rng.choice((-1, 1))
+            parts[at] = str(value if rng.random() < 0.4 else rng.choice(NUMBERS))
+        elif re.fullmatch(r"-?[\d.e+-]+", old) and rng.random() < 0.9:
+            parts[at] = str(rng.choice(REALS))
+        else:
+            parts[at] = rng.choice(
+                ("", old * 2, parts[rng.randrange(len(parts))], *map(str, OTHERS))
+            )
+    return "".join(parts)
+
+
+def write_folder(
+    rng: random.Random,
+    folder: Path,
+    files: Mapping[str, bytes],
+    damage: Callable[[str, bytes], bytes],
+) -> None:
+    """Writes the files of a folder, one of them with damage, which takes its name and data."""
+    changed = rng.choice(sorted(files))
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(damage(name, data) if name == changed else data)

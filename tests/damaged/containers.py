@@ -17,23 +17,19 @@ from typing import Any, NamedTuple
 import attrs
 import numpy as np
 import safetensors.numpy
-from component_forms import CONFIGS, from_config
+from component_forms import CONFIGS
 from example_generator import Example, example_of_seed
 from nnet3_compiler import compile_computation
 from nnet3_computation import format_computation
 from nnet3_optimizer import optimize
 
+from damaged.bytes_and_words import INTEGERS, NUMBERS, OTHERS, REALS, damaged_data, damaged_words
+from damaged.good_files import config_around
+
 EXAMPLES = 24
 """So many random networks, with requests, are damaged."""
 
 _INT32 = 2**31 - 1
-_INTEGERS = (0, -1, 1, 2, 3, 7, 255, 997, 65536, 2**20, 2**30, _INT32, -_INT32 - 1, _INT32 + 1,
-             2**63, -(2**63) - 1, 10**30)  # fmt: skip
-_REALS = (0.0, -1.0, 0.5, 2.5, 1e-45, 3.4e38, 1e39, 1e300, -1e300, "inf", "-inf", "nan")
-_OTHERS = (None, True, False, "", "a", "0", "\x00", "\x1b[31m\n", "x" * 100_000, "Append(", "input",
-           "output", [], [[]], {}, {"$tensor": "a"}, {"type": "NoOpComponent"}, [1], [0, 0, 0],
-           ["input"], "Offset(input, 2147483647)", "Const(1e300, 4)", "Switch(input, input)",
-           "ReplaceIndex(input, x, 1)", "Sum(input, Failover(input, input))")  # fmt: skip
 _DTYPES = ("f4", "f8", "f2", "i4", "i8", "u1", "?", "i1", "u4")
 
 
@@ -99,43 +95,22 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 def _odd(rng: random.Random, old: Any) -> Any:
     """A value to replace another."""
     if isinstance(old, bool) or rng.random() < 0.2:
-        return rng.choice(_OTHERS)
+        return rng.choice(OTHERS)
     if isinstance(old, int) and rng.random() < 0.8:
-        return old + rng.choice((-1, 1)) if rng.random() < 0.5 else rng.choice(_INTEGERS)
+        return old + rng.choice((-1, 1)) if rng.random() < 0.5 else rng.choice(NUMBERS)
     if isinstance(old, str) and rng.random() < 0.5:
         return damaged_words(rng, old)
     if isinstance(old, list) and old and rng.random() < 0.7:
         at = rng.randrange(len(old))
         return rng.choice((old[:at], [*old, old[at]], old[::-1], old[:at] + old[at + 1 :]))
-    return rng.choice((*_REALS, *_INTEGERS))
-
-
-def damaged_words(rng: random.Random, text: str) -> str:
-    """Some words of a text are replaced, missing or doubled."""
-    parts = re.split(r"([\s=(),:\[\]]+)", text)
-    numbers = [at for at, part in enumerate(parts) if re.fullmatch(r"-?[\d.e+-]+", part)]
-    for _ in range(rng.choice((1, 1, 1, 2, 4))):
-        at = rng.randrange(len(parts))
-        if numbers and rng.random() < 0.7:
-            at = rng.choice(numbers)
-        old = parts[at]
-        if re.fullmatch(r"-?\d{1,4000}", old) and rng.random() < 0.9:  # what int() takes
-            value = int(old) + rng.choice((-1, 1))
-            parts[at] = str(value if rng.random() < 0.4 else rng.choice(_INTEGERS))
-        elif re.fullmatch(r"-?[\d.e+-]+", old) and rng.random() < 0.9:
-            parts[at] = str(rng.choice(_REALS))
-        else:
-            parts[at] = rng.choice(
-                ("", old * 2, parts[rng.randrange(len(parts))], *map(str, _OTHERS))
-            )
-    return "".join(parts)
+    return rng.choice((*REALS, *NUMBERS))
 
 
 def odd_setting(rng: random.Random, text: str) -> str:
     """One number of a component, or the dimension of an input, is replaced."""
     places = list(re.finditer(r"(?<=[=,])-?\d+", text))
     place = rng.choice(places)
-    new = str(rng.choice(_INTEGERS[:14]))
+    new = str(rng.choice((*INTEGERS, _INT32 + 1)))
     text = text[: place.start()] + new + text[place.end() :]
     if rng.random() < 0.3:
         dim = rng.choice((_INT32, 2**30, 2**31 - 2, 46341, 65536))
@@ -230,36 +205,17 @@ def odd_header(rng: random.Random, data: bytes) -> bytes:
             holder[key] = _odd(rng, holder[key])
     text = json.dumps(header).encode()
     if rng.random() < 0.1:
-        text = json.dumps(rng.choice(_OTHERS)).encode()
+        text = json.dumps(rng.choice(OTHERS)).encode()
     return len(text).to_bytes(8, "little") + text + data[8 + length :]
 
 
 def odd_bytes(rng: random.Random, data: bytes) -> bytes:
-    """Some bytes are replaced, or the end is missing."""
-    if rng.random() < 0.3:
-        return data[: rng.randrange(len(data))]
-    changed = bytearray(data)
-    for _ in range(rng.choice((1, 2, 10))):
-        changed[rng.randrange(len(data))] = rng.randrange(256)
-    return bytes(changed)
+    """The container is damaged as files of any format are."""
+    return damaged_data(rng, data, [data])
 
 
 CONTAINER_DAMAGES = (odd_values, odd_values, odd_values, odd_tensors, odd_tensors, odd_header,
                      odd_bytes)  # fmt: skip
-
-
-def _component_config(rng: random.Random) -> str:
-    """A small network of any component type, as config lines."""
-    type_name = rng.choice(sorted(CONFIGS))
-    component = from_config(type_name, CONFIGS[type_name])
-    return (
-        f"component name=c type={type_name} {CONFIGS[type_name]}\n"
-        f"component name=same type=NoOpComponent dim={component.output_dim}\n"
-        f"input-node name=input dim={component.input_dim}\n"
-        "component-node name=c component=c input=Sum(Scale(0.5, Offset(input, -1)), input)\n"
-        "component-node name=same component=same input=Failover(Offset(same, -3), IfDefined(c))\n"
-        "output-node name=output input=Append(Round(same, 3), c) objective=quadratic\n"
-    )
 
 
 def damaged_text(seed: int, number: int) -> DamagedText:
@@ -270,10 +226,10 @@ def damaged_text(seed: int, number: int) -> DamagedText:
     kind = rng.choice(("nnet", "request", "computation", "computation", "config", "component",
                        "component", "setting", "setting", "program"))  # fmt: skip
     name = f"seed {seed}, text {number}: {kind} of example {which}"
-    if kind == "component":
-        return DamagedText(name, "config", damaged_words(rng, _component_config(rng)), good.example)
-    if kind == "setting":
-        return DamagedText(name, "config", odd_setting(rng, _component_config(rng)), good.example)
+    if kind in ("component", "setting"):
+        change = damaged_words if kind == "component" else odd_setting
+        text = change(rng, config_around(rng.choice(sorted(CONFIGS))))
+        return DamagedText(name, "config", text, good.example)
     if kind == "config":
         return DamagedText(name, kind, damaged_words(rng, good.example.config), good.example)
     if kind == "program":

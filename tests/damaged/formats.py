@@ -13,7 +13,7 @@ import io
 import json
 import random
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,6 @@ from nnet3_descriptors import (
 from nnet3_descriptors.editing import apply_edits
 from nnet3_descriptors.files import (
     BinaryWriter,
-    Reader,
     SparseMatrix,
     compressed,
     read_matrix,
@@ -53,7 +52,6 @@ from nnet3_tables import (
     VectorLookup,
     files_of,
     read_matrices,
-    read_objects,
     read_table,
     read_tokens,
 )
@@ -87,20 +85,19 @@ from nnet3_training.options import _UNKNOWN, Checkpoint, _digest, _with_digest
 from nnet3_training.recipes import RecipeOptions, TrainingRun, train_recipe
 
 from damaged import sizes, speech_formats  # noqa: F401  (they register their formats)
-from damaged.bytes_and_words import damaged_data
+from damaged.bytes_and_words import damaged_data, damaged_words, write_folder
 from damaged.containers import (
     CONTAINER_DAMAGES,
     EXAMPLES,
     damaged_text,
-    damaged_words,
     odd_json,
     written,
 )
 from damaged.damages import damaged_file
 from damaged.fields import changed_fields
 from damaged.good_examples import bytes_of, changes_of, nnet3_examples, read_examples_of
-from damaged.good_files import read
-from damaged.registered import FORMATS, damaged_format
+from damaged.good_files import read_model
+from damaged.registered import FORMATS, damaged_archives, damaged_files, damaged_format
 from damaged.using import User
 
 __all__ = ["FORMATS"]
@@ -115,9 +112,7 @@ PLDA = Path(__file__).parents[2] / "packages" / "nnet3-speech" / "tests" / "plda
 def _model_files(user: User, seed: int, number: int, folder: Path) -> bool:
     file = damaged_file(seed, number)
     user.name = file.name
-    model = user.read(
-        len(file.data), lambda: read(file.data, is_acoustic_model=file.is_acoustic_model)
-    )
+    model = user.read(len(file.data), lambda: read_model(file.data, file.kind))
     if isinstance(model, AcousticModel):
         user.attempt("transitions", lambda: Transitions.of(model.transition_model))
         model = model.nnet
@@ -365,18 +360,6 @@ def _examples(user: User, seed: int, number: int, folder: Path) -> bool:
     return True
 
 
-def _objects(
-    user: User, folder: Path, good: tuple[bytes, ...], decode: Callable[[Reader], Any]
-) -> list[Any]:
-    """The values of a damaged archive."""
-    archives = [b"a " + each for each in good]
-    archives.append(b"".join(archives))
-    (folder / "ark").write_bytes(damaged_data(user.rng, user.rng.choice(archives), archives))
-    table = f"ark{user.rng.choice(('', ',p'))}:{folder}/ark"
-    found = user.attempt("read", lambda: [entry.value for entry in read_objects(table, decode)])
-    return found or []
-
-
 def _counted(*values: int) -> bytes:
     return b"\0B" + _number(len(values)) + b"".join(map(_number, values))
 
@@ -393,28 +376,19 @@ _PHONE_ALIGNMENTS = (
 )
 
 
-@damaged_format("posteriors", 2)
-def _posteriors(user: User, seed: int, number: int, folder: Path) -> bool:
-    found = _objects(user, folder, _POSTERIORS, read_posterior)
-    for each in found:
-        user.attempt("labels", lambda each=each: posteriors(each, 3))
-    return bool(found)
+@damaged_archives("posteriors", 2, lambda: _POSTERIORS, read_posterior)
+def _use_posterior(user: User, posterior: Any, folder: Path) -> None:
+    user.attempt("labels", lambda: posteriors(posterior, 3))
 
 
-@damaged_format("alignments", 2)
-def _alignments(user: User, seed: int, number: int, folder: Path) -> bool:
-    found = _objects(user, folder, _ALIGNMENTS, read_alignment)
-    for each in found:
-        pairs = [[(int(label), 1.0)] for label in each]
-        user.attempt("labels", lambda pairs=pairs: posteriors(pairs, 3))
-    return bool(found)
+@damaged_archives("alignments", 2, lambda: _ALIGNMENTS, read_alignment)
+def _use_alignment(user: User, alignment: Any, folder: Path) -> None:
+    user.attempt("labels", lambda: posteriors([[(int(label), 1.0)] for label in alignment], 3))
 
 
-@damaged_format("phones", 2)
-def _phones(user: User, seed: int, number: int, folder: Path) -> bool:
-    found = _objects(user, folder, _PHONES, read_phones)
-    user.attempt("phone LM", lambda: estimate_phone_lm(found))
-    return bool(found)
+@damaged_archives("phones", 2, lambda: _PHONES, read_phones)
+def _use_phones(user: User, phones: Any, folder: Path) -> None:
+    user.attempt("phone LM", lambda: estimate_phone_lm([phones, phones]))
 
 
 @functools.cache
@@ -430,12 +404,9 @@ def _supervise(user: User, make: Callable[[SupervisionOptions], ProtoSupervision
         user.attempt("supervision", lambda: supervision_of(proto, *_hmm()))
 
 
-@damaged_format("alignments of phones", 2)
-def _phone_alignments(user: User, seed: int, number: int, folder: Path) -> bool:
-    found = _objects(user, folder, _PHONE_ALIGNMENTS, read_phone_alignment)
-    for each in found:
-        _supervise(user, lambda options, each=each: ProtoSupervision.from_alignment(each, options))
-    return bool(found)
+@damaged_archives("alignments of phones", 2, lambda: _PHONE_ALIGNMENTS, read_phone_alignment)
+def _use_phone_alignment(user: User, alignment: Any, folder: Path) -> None:
+    _supervise(user, lambda options: ProtoSupervision.from_alignment(alignment, options))
 
 
 @functools.cache
@@ -448,12 +419,9 @@ def _lattices() -> tuple[bytes, ...]:
     return (b"\n" + behind_key + b"\n\n", binary[first : binary.rindex(b"lattice", first, second)])
 
 
-@damaged_format("lattices", 3)
-def _phone_lattices(user: User, seed: int, number: int, folder: Path) -> bool:
-    found = _objects(user, folder, _lattices(), read_phone_lattice)
-    for each in found:
-        _supervise(user, lambda options, each=each: ProtoSupervision.from_lattice(each, options))
-    return bool(found)
+@damaged_archives("lattices", 3, _lattices, read_phone_lattice)
+def _use_lattice(user: User, lattice: Any, folder: Path) -> None:
+    _supervise(user, lambda options: ProtoSupervision.from_lattice(lattice, options))
 
 
 @functools.cache
@@ -464,18 +432,13 @@ def _fsts() -> tuple[bytes, ...]:
     return (*(each.read_bytes() for each in found), text)
 
 
-@damaged_format("FSTs", 4)
-def _fst_files(user: User, seed: int, number: int, folder: Path) -> bool:
-    data = damaged_data(user.rng, user.rng.choice(_fsts()), _fsts())
-    fst = user.attempt("read", lambda: read_fst(io.BytesIO(data)))
-    if fst is None:
-        return False
+@damaged_files("FSTs", 4, _fsts, read_fst)
+def _use_fst(user: User, fst: Fst, folder: Path) -> None:
     user.attempt("repr", lambda: repr(fst))
     user.attempt("write", lambda: _written_again(fst, folder / "fst"))
     graph = user.attempt("denominator", lambda: DenominatorGraph(fst, 60))
     if graph is not None:
         user.attempt("normalization", lambda: make_normalization_fst(fst, 60))
-    return True
 
 
 def _written_again(fst: Fst, path: Path) -> None:
@@ -497,18 +460,13 @@ def _objective() -> ChainObjective:
     return ChainObjective(denominator(np.random.default_rng(0)), num_pdfs=5)
 
 
-@damaged_format("supervisions", 4)
-def _chain_supervisions(user: User, seed: int, number: int, folder: Path) -> bool:
-    found = _objects(user, folder, _supervisions(), read_supervision)
-    for each in found:
-        assert isinstance(each, ChainSupervision)
-        user.attempt("write", lambda each=each: supervision_bytes(each))
-        rows = each.num_sequences * each.frames_per_sequence
-        if rows < 10_000:
-            zeros = np.zeros((rows, 5), dtype=np.float32)
-            use = functools.partial(_objective().compute, each, zeros)
-            user.attempt("objective", use)
-    return bool(found)
+@damaged_archives("supervisions", 4, _supervisions, read_supervision)
+def _use_supervision(user: User, known: ChainSupervision, folder: Path) -> None:
+    user.attempt("write", lambda: supervision_bytes(known))
+    rows = known.num_sequences * known.frames_per_sequence
+    if rows < 10_000:
+        zeros = np.zeros((rows, 5), dtype=np.float32)
+        user.attempt("objective", lambda: _objective().compute(known, zeros))
 
 
 @functools.cache
@@ -520,12 +478,8 @@ def _trees() -> tuple[bytes, ...]:
     return ((REFERENCE / "digits" / "tree").read_bytes(), text)
 
 
-@damaged_format("trees", 3)
-def _tree_files(user: User, seed: int, number: int, folder: Path) -> bool:
-    data = damaged_data(user.rng, user.rng.choice(_trees()), _trees())
-    tree = user.attempt("read", lambda: read_tree(io.BytesIO(data)))
-    if tree is None:
-        return False
+@damaged_files("trees", 3, _trees, read_tree)
+def _use_tree(user: User, tree: ContextDependency, folder: Path) -> None:
     user.attempt("repr", lambda: repr(tree))
     for phone in (0, 1, 5):
         user.attempt("pdfs", lambda phone=phone: tree.pdfs(phone, 0))
@@ -533,7 +487,6 @@ def _tree_files(user: User, seed: int, number: int, folder: Path) -> bool:
     user.attempt("write", lambda: write_tree(tree, folder / "tree"))
     topology = read_hmm_topology(REFERENCE / "digits" / "topo")
     user.attempt("transitions", lambda: initial_transition_model(tree, topology))
-    return True
 
 
 @damaged_format("topologies", 2)
@@ -555,15 +508,10 @@ def _transition_models() -> tuple[bytes, ...]:
     return tuple(each.read_bytes() for each in found)
 
 
-@damaged_format("transition models", 3)
-def _transitions(user: User, seed: int, number: int, folder: Path) -> bool:
-    good = _transition_models()
-    data = damaged_data(user.rng, user.rng.choice(good), good)
-    transitions = user.attempt("read", lambda: read_transitions(io.BytesIO(data)))
-    if transitions is not None:
-        user.attempt("repr", lambda: repr(transitions)[:100])
-        user.attempt("pdfs", lambda: (transitions.num_ids, transitions.num_pdfs))
-    return transitions is not None
+@damaged_files("transition models", 3, _transition_models, read_transitions)
+def _use_transitions(user: User, transitions: Transitions, folder: Path) -> None:
+    user.attempt("repr", lambda: repr(transitions)[:100])
+    user.attempt("pdfs", lambda: (transitions.num_ids, transitions.num_pdfs))
 
 
 # ---- what runs leave behind ----
@@ -622,14 +570,9 @@ def _run() -> dict[str, bytes]:
 
 @damaged_format("files of a training run", 5)
 def _runs(user: User, seed: int, number: int, folder: Path) -> bool:
-    changed, rng = user.rng.choice(sorted(_run())), user.rng
-    for name, data in _run().items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        if name == changed:
-            data = (
-                _damaged_json(rng, data) if rng.random() < 0.6 else damaged_data(rng, data, [data])
-            )
-        (folder / name).write_bytes(data)
+    rng = user.rng
+    damage = _damaged_json if rng.random() < 0.6 else damaged_data
+    write_folder(rng, folder, _run(), lambda _, data: damage(rng, data, [data]))
     run = user.attempt("read", lambda: TrainingRun.read(folder))
     if run is not None:
         user.attempt("repr", lambda: repr(run))
@@ -639,7 +582,7 @@ def _runs(user: User, seed: int, number: int, folder: Path) -> bool:
     return run is not None
 
 
-def _damaged_json(rng: random.Random, data: bytes) -> bytes:
+def _damaged_json(rng: random.Random, data: bytes, _: Sequence[bytes]) -> bytes:
     content = odd_json(rng, json.loads(data), rng.choice((1, 1, 2)))
     depth = rng.choice((10, 500, 900, 1000, 100_000)) if rng.random() < 0.02 else 0
     text = json.dumps(content)
@@ -714,15 +657,11 @@ def _case() -> dict[str, bytes]:
 
 @damaged_format("cases of nnet3-conformance", 2)
 def _cases(user: User, seed: int, number: int, folder: Path) -> bool:
-    changed, rng = user.rng.choice(sorted(_case())), user.rng
-    for name, data in _case().items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        if name == changed:
-            if name.endswith(".json"):
-                data = _damaged_json(rng, data)
-            else:
-                data = damaged_data(rng, data, [data])
-        (folder / name).write_bytes(data)
+    def damage(name: str, data: bytes) -> bytes:
+        change = _damaged_json if name.endswith(".json") else damaged_data
+        return change(user.rng, data, [data])
+
+    write_folder(user.rng, folder, _case(), damage)
     return user.attempt("read", lambda: list(read_cases(folder))) is not None
 
 

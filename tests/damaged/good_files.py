@@ -55,11 +55,6 @@ class GoodFile:
     group: str = "models"
 
     @property
-    def is_acoustic_model(self) -> bool:
-        """Whether it is a model with a transition model."""
-        return self.kind == ACOUSTIC_MODEL
-
-    @property
     def binary(self) -> bool:
         """Whether the file is binary; an archive has the mark after its first key."""
         return b"\0B" in self.data[:_LONGEST_KEY]
@@ -98,13 +93,13 @@ def good_files(group: str = "models") -> tuple[GoodFile, ...]:
 
         return example_files()
     files = []
-    for type_name, config in CONFIGS.items():
-        nnet = _network_of(type_name, config)
+    for type_name in CONFIGS:
+        nnet = parse_config(config_around(type_name))
         for binary in (True, False):
             stream = io.BytesIO()
             write_nnet(nnet, stream, binary=binary)
             files.append(good_file(type_name, stream.getvalue(), NETWORK, read_model))
-    nnet = _network_of("NoOpComponent", "dim=2")
+    nnet = parse_config(config_around("NoOpComponent"))
     for chain in (True, False):
         for binary in (True, False):
             stream = io.BytesIO()
@@ -114,19 +109,17 @@ def good_files(group: str = "models") -> tuple[GoodFile, ...]:
     return tuple(files)
 
 
-def _network_of(type_name: str, config: str) -> Nnet:
-    """Returns a network of a component, with nodes of all kinds around it."""
-    component = from_config(type_name, config)
-    return parse_config(
-        f"""
-        component name=c type={type_name} {config}
-        component name=same type=NoOpComponent dim={component.output_dim}
-        input-node name=input dim={component.input_dim}
-        component-node name=c component=c input=Sum(Scale(0.5, Offset(input, -1)), input)
-        dim-range-node name=first input-node=c dim-offset=0 dim=1
-        component-node name=same component=same input=Failover(Offset(same, -3), IfDefined(c))
-        output-node name=output input=Append(Round(same, 3), first) objective=quadratic
-        """
+def config_around(type_name: str) -> str:
+    """A network of a component, in its first line, with nodes of all kinds around it."""
+    component = from_config(type_name, CONFIGS[type_name])
+    return (
+        f"component name=c type={type_name} {CONFIGS[type_name]}\n"
+        f"component name=same type=NoOpComponent dim={component.output_dim}\n"
+        f"input-node name=input dim={component.input_dim}\n"
+        "component-node name=c component=c input=Sum(Scale(0.5, Offset(input, -1)), input)\n"
+        "dim-range-node name=first input-node=c dim-offset=0 dim=1\n"
+        "component-node name=same component=same input=Failover(Offset(same, -3), IfDefined(c))\n"
+        "output-node name=output input=Append(Round(same, 3), first) objective=quadratic\n"
     )
 
 
@@ -158,11 +151,6 @@ def _acoustic_model(nnet: Nnet, *, chain: bool) -> AcousticModel:
 
 _METHODS = ("token", "line", "integer", "real", "boolean", "integers", "integer_pairs", "vector",
             "matrix", "double_vector", "double_matrix")  # fmt: skip
-
-
-def read_model(data: bytes, kind: str) -> Nnet | AcousticModel:
-    """Reads a file of either kind."""
-    return read(data, is_acoustic_model=kind == ACOUSTIC_MODEL)
 
 
 def good_file(
@@ -209,6 +197,6 @@ def good_file(
     return GoodFile(name, data, kind, tuple(elements), group)
 
 
-def read(data: bytes, *, is_acoustic_model: bool) -> Nnet | AcousticModel:
+def read_model(data: bytes, kind: str) -> Nnet | AcousticModel:
     """Reads a file of either kind."""
-    return (read_acoustic_model if is_acoustic_model else read_nnet)(io.BytesIO(data))
+    return (read_acoustic_model if kind == ACOUSTIC_MODEL else read_nnet)(io.BytesIO(data))

@@ -6,13 +6,22 @@ file could be read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import io
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, BinaryIO
 
+from nnet3_descriptors.files import Reader
+from nnet3_tables import read_objects
+
+from damaged.bytes_and_words import damaged_data
 from damaged.using import User
 
 Try = Callable[[User, int, int, Path], bool]
 """Takes the user, a seed and a number, and an empty folder; returns whether reading succeeded."""
+
+Use = Callable[[User, Any, Path], object]
+"""Takes the user, a value that was read, and a folder to write to."""
 
 FORMATS: dict[str, tuple[int, Try]] = {}
 """For each format how often it is drawn, and its function."""
@@ -24,5 +33,53 @@ def damaged_format(name: str, share: int) -> Callable[[Try], Try]:
     def register(function: Try) -> Try:
         FORMATS[name] = share, function
         return function
+
+    return register
+
+
+def damaged_files(
+    name: str,
+    share: int,
+    good: Callable[[], Sequence[bytes]],
+    read: Callable[[BinaryIO], Any],
+) -> Callable[[Use], Use]:
+    """Registers a use of what is read from one of some good files, with damage."""
+
+    def register(use: Use) -> Use:
+        @damaged_format(name, share)
+        def damaged_file(user: User, seed: int, number: int, folder: Path) -> bool:
+            data = damaged_data(user.rng, user.rng.choice(good()), good())
+            value = user.attempt("read", lambda: read(io.BytesIO(data)))
+            if value is not None:
+                use(user, value, folder)
+            return value is not None
+
+        return use
+
+    return register
+
+
+def damaged_archives(
+    name: str,
+    share: int,
+    good: Callable[[], Sequence[bytes]],
+    decode: Callable[[Reader], Any],
+) -> Callable[[Use], Use]:
+    """Registers a use of each value of an archive, with damage, of some good values."""
+
+    def register(use: Use) -> Use:
+        @damaged_format(name, share)
+        def damaged_archive(user: User, seed: int, number: int, folder: Path) -> bool:
+            archives = [b"a " + each for each in good()]
+            archives.append(b"".join(archives))
+            data = damaged_data(user.rng, user.rng.choice(archives), archives)
+            (folder / "ark").write_bytes(data)
+            table = f"ark{user.rng.choice(('', ',p'))}:{folder}/ark"
+            read = user.attempt("read", lambda: [e.value for e in read_objects(table, decode)])
+            for value in read or ():
+                use(user, value, folder)
+            return bool(read)
+
+        return use
 
     return register

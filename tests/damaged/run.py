@@ -53,22 +53,7 @@ _FORBIDDEN = ("subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.fork"
               "pickle.find_class", "shutil.", "webbrowser.")  # fmt: skip
 
 
-@attrs.frozen(kw_only=True)
-class Options:
-    """The options of the command line."""
-
-    seed: int
-    first: int
-    count: int
-    processes: int
-    memory: int
-    seconds: float
-    thorough: float
-    formats: str
-    brief: bool = False
-
-
-def chosen(options: Options, number: int) -> tuple[str, Try, random.Random]:
+def chosen(options: argparse.Namespace, number: int) -> tuple[str, Try, random.Random]:
     """The format of a file, its function, and what draws the damage."""
     rng = random.Random(f"{options.seed}:{number}")
     names = [name for name in FORMATS if options.formats in name]
@@ -76,7 +61,9 @@ def chosen(options: Options, number: int) -> tuple[str, Try, random.Random]:
     return name, FORMATS[name][1], rng
 
 
-def handled(options: Options, numbers: range, shared: mmap.mmap, folder: Path) -> dict[str, Any]:
+def handled(
+    options: argparse.Namespace, numbers: range, shared: mmap.mmap, folder: Path
+) -> dict[str, Any]:
     """Handles some files, and returns counts by format and outcome, and the faults."""
     counts: dict[str, Counter[str]] = {}
     faults: list[str] = []
@@ -125,13 +112,14 @@ def _guard(folder: Path) -> None:
     sys.addaudithook(WATCH.hook)
 
 
-def _work(options: Options, numbers: range, shared: mmap.mmap, folder: Path, result: Path) -> None:
+def _work(
+    options: argparse.Namespace, numbers: range, shared: mmap.mmap, folder: Path, result: Path
+) -> None:
     """The work of a process."""
     resource.setrlimit(resource.RLIMIT_AS, (options.memory << 20, options.memory << 20))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     warnings.simplefilter("error")
     # What the packages themselves tell of some files: not trained, or left out by the option p.
-    warnings.filterwarnings("ignore", "the network is not trained")
     warnings.simplefilter("ignore", TableWarning)
     warnings.filterwarnings("ignore", message="the network is not trained")
     null = os.open(os.devnull, os.O_RDWR)
@@ -162,7 +150,7 @@ class Worker:
     result: Path
 
     @classmethod
-    def start(cls, options: Options, numbers: range, place: Path) -> Worker:
+    def start(cls, options: argparse.Namespace, numbers: range, place: Path) -> Worker:
         """Starts a process."""
         shared = mmap.mmap(-1, mmap.PAGESIZE)
         shared[: _SHARED.size] = _SHARED.pack(numbers.start, time.time())
@@ -196,7 +184,7 @@ class Worker:
         return {"counts": {}, "faults": [fault]}, list(filter(None, left))
 
 
-def run(options: Options) -> dict[str, Any]:
+def run(options: argparse.Namespace) -> dict[str, Any]:
     """Handles all files; prints faults and progress on standard error."""
     counts: dict[str, Counter[str]] = {}
     faults: list[str] = []
@@ -239,7 +227,7 @@ def run(options: Options) -> dict[str, Any]:
                 print(f"{files} files, {len(faults)} faults, {files / (told - began):.0f} per "
                       "second", file=sys.stderr, flush=True)  # fmt: skip
     return {
-        "options": attrs.asdict(options),
+        "options": vars(options),
         "seconds": round(time.time() - began),
         "files": sum(each["files"] for each in counts.values()),
         "counts": {kind: dict(counts[kind]) for kind in sorted(counts)},
@@ -269,7 +257,7 @@ def main() -> None:
     add("--thorough", type=float, default=0.02, help="share of networks used in all ways")
     add("--formats", type=str, default="", help="only formats with this in their names")
     parser.add_argument("--brief", action="store_true", help="read and write models, and no more")
-    options = Options(**vars(parser.parse_args()))
+    options = parser.parse_args()
     if not any(options.formats in name for name in FORMATS):
         parser.error(
             f"no format has '{options.formats}' in its name; there are {', '.join(FORMATS)}"

@@ -57,8 +57,8 @@ from nnet3_speech.options import read_options
 from small_graph import BOUNDARIES, MODEL, WORDS, small_graph
 from wav_files import extension, wav
 
-from damaged.bytes_and_words import damaged_data
-from damaged.registered import damaged_format
+from damaged.bytes_and_words import damaged_data, write_folder
+from damaged.registered import damaged_files, damaged_format
 from damaged.using import User
 
 PACKAGE = Path(__file__).parents[2] / "packages" / "nnet3-speech" / "tests"
@@ -234,6 +234,13 @@ def _ivector_files() -> dict[type[Any], tuple[bytes, ...]]:
         }
 
 
+def _files_of_extractor() -> dict[str, bytes]:
+    """The files of the folder of an extractor, by name."""
+    names = ["final.dubm", "final.ie", "final.mat", "global_cmvn.stats", "online_cmvn.conf",
+             "splice.conf"]  # fmt: skip
+    return {name: (EXTRACTOR / name).read_bytes() for name in names}
+
+
 @functools.cache
 def _extractor() -> OnlineIvectorExtractor:
     return OnlineIvectorExtractor.of_folder(EXTRACTOR)
@@ -285,14 +292,10 @@ def _same_again(value: Any, path: Path, *, binary: bool) -> None:
 
 @damaged_format("folders of i-vectors", 4)
 def _folders_of_ivectors(user: User, seed: int, number: int, folder: Path) -> bool:
-    names = ["final.dubm", "final.ie", "final.mat", "global_cmvn.stats", "online_cmvn.conf",
-             "splice.conf"]  # fmt: skip
-    changed = user.rng.choice(names)
-    for name in names:
-        data = (EXTRACTOR / name).read_bytes()
-        (folder / name).write_bytes(
-            damaged_data(user.rng, data, [data]) if name == changed else data
-        )
+    def damage(_: str, data: bytes) -> bytes:
+        return damaged_data(user.rng, data, [data])
+
+    write_folder(user.rng, folder, _files_of_extractor(), damage)
     extractor = user.attempt("read", lambda: OnlineIvectorExtractor.of_folder(folder))
     if extractor is None:
         return False
@@ -301,13 +304,10 @@ def _folders_of_ivectors(user: User, seed: int, number: int, folder: Path) -> bo
     return True
 
 
-@damaged_format("CMVN statistics", 2)
-def _cmvn_statistics(user: User, seed: int, number: int, folder: Path) -> bool:
-    good = [(EXTRACTOR / "global_cmvn.stats").read_bytes()]
-    data = damaged_data(user.rng, good[0], good)
-    stats = user.attempt("read", lambda: read_matrix(io.BytesIO(data)))
-    if stats is None:
-        return False
+@damaged_files(
+    "CMVN statistics", 2, lambda: [(EXTRACTOR / "global_cmvn.stats").read_bytes()], read_matrix
+)
+def _use_cmvn_statistics(user: User, stats: Any, folder: Path) -> None:
     for options in (CmvnOptions(), CmvnOptions(norm_vars=True)):
         user.attempt("normalise", lambda options=options: apply_cmvn(_FRAMES, stats, options))
     of_all = np.asarray(stats, np.float64)
@@ -315,7 +315,6 @@ def _cmvn_statistics(user: User, seed: int, number: int, folder: Path) -> bool:
     if state is not None:
         for online in (OnlineCmvnOptions(), OnlineCmvnOptions(norm_vars=True)):
             user.attempt("online", lambda online=online: OnlineCmvn(online, state).push(_FRAMES))
-    return True
 
 
 # ---- speakers ----
@@ -328,14 +327,9 @@ def _pldas() -> tuple[bytes, ...]:
     return ((PACKAGE / "plda" / "plda").read_bytes(), text.getvalue())
 
 
-@damaged_format("PLDA models", 4)
-def _plda_models(user: User, seed: int, number: int, folder: Path) -> bool:
-    data = damaged_data(user.rng, user.rng.choice(_pldas()), _pldas())
-    plda = user.attempt("read", lambda: Plda.read(io.BytesIO(data)))
-    if plda is None:
-        return False
-    assert isinstance(plda, Plda)
-    vectors = np.random.default_rng(number).standard_normal((5, plda.dim))
+@damaged_files("PLDA models", 4, _pldas, Plda.read)
+def _use_plda(user: User, plda: Plda, folder: Path) -> None:
+    vectors = np.random.default_rng(user.rng.getrandbits(32)).standard_normal((5, plda.dim))
     user.attempt("repr", lambda: repr(plda))
     user.attempt("score", lambda: plda.score(vectors, vectors[::-1], num_utts=np.arange(1, 6)))
     user.attempt("simple", lambda: plda.transform(vectors, simple_length_normalization=True))
@@ -347,16 +341,9 @@ def _plda_models(user: User, seed: int, number: int, folder: Path) -> bool:
         changed = user.attempt(what, change)
         if changed is not None:
             user.attempt(f"score by {what}", lambda changed=changed: changed.score(*vectors[:2]))
-    user.attempt("write", lambda: _written_again(plda, binary=user.rng.random() < 0.5))
+    binary = user.rng.random() < 0.5
+    user.attempt("write", lambda: _same_again(plda, folder / "file", binary=binary))
     user.attempt("transform", lambda: apply_transform(vectors, plda.matrix))
-    return True
-
-
-def _written_again(plda: Plda, *, binary: bool) -> None:
-    first, second = io.BytesIO(), io.BytesIO()
-    plda.write(first, binary=binary)
-    Plda.read(io.BytesIO(first.getvalue())).write(second, binary=binary)
-    assert first.getvalue() == second.getvalue(), "what is written is not what was read"
 
 
 # ---- graphs ----
@@ -430,8 +417,6 @@ def _model_folders() -> tuple[dict[str, bytes], ...]:
         dim=23, ivector="input-node name=ivector dim=8", columns=54,
         read=", ReplaceIndex(ivector, t, 0)",
     )  # fmt: skip
-    names = ["final.dubm", "final.ie", "final.mat", "global_cmvn.stats", "online_cmvn.conf",
-             "splice.conf"]  # fmt: skip
     options = IvectorExtractionConfig(
         lda_matrix="/home/u/ivector/final.mat",
         global_cmvn_stats="/home/u/ivector/global_cmvn.stats",
@@ -454,7 +439,7 @@ def _model_folders() -> tuple[dict[str, bytes], ...]:
             b"--ivector-extraction-config=/home/u/conf/ivector_extractor.conf\n",
             "conf/ivector_extractor.conf": _text_of(options),
             "frame_subsampling_factor": b"3\n",
-            **{f"ivector/{name}": (EXTRACTOR / name).read_bytes() for name in names},
+            **{f"ivector/{name}": data for name, data in _files_of_extractor().items()},
         },
         {
             "final.raw": _network(_POOLING),
@@ -470,18 +455,15 @@ def _model_folders() -> tuple[dict[str, bytes], ...]:
 def _folders(user: User, seed: int, number: int, folder: Path) -> bool:
     layout = user.rng.randrange(3)
     files = _model_folders()[layout]
-    changed = user.rng.choice(sorted(files))
-    for name, data in files.items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        if name == changed:
-            is_text = name.endswith((".conf", ".config"))
-            data = (
-                _with_odd_values(user.rng, data)
-                if is_text and _NUMBER.search(data) and number % 2
-                else damaged_data(user.rng, data, [data, *files.values()])
-            )
-        (folder / name).write_bytes(data)
-    user.name = f"{changed} of layout {layout}"
+
+    def damage(name: str, data: bytes) -> bytes:
+        user.name = f"{name} of layout {layout}"
+        is_text = name.endswith((".conf", ".config"))
+        if is_text and _NUMBER.search(data) and number % 2:
+            return _with_odd_values(user.rng, data)
+        return damaged_data(user.rng, data, [data, *files.values()])
+
+    write_folder(user.rng, folder, files, damage)
     found = user.attempt("read", lambda: ModelFolder.read(folder))
     if found is None:
         return False

@@ -19,6 +19,7 @@ from typing import Any
 
 import attrs
 import numpy as np
+from example_cases import noise_for
 from nnet3 import CachingCompiler, Model
 from nnet3_compiler import compile_computation, compile_looped, looped_requests
 from nnet3_computation import (
@@ -49,14 +50,7 @@ from nnet3_optimizer import analyze, check_computation, optimize, verify_equival
 from nnet3_report import format_dot, report_page
 from nnet3_runtime_cuda import NnetComputer
 from nnet3_runtime_onnx import to_onnx
-from nnet3_training import (
-    DenseTargets,
-    ExampleInput,
-    ExampleOutput,
-    Trainer,
-    TrainerOptions,
-    TrainingExample,
-)
+from nnet3_training import Trainer, TrainerOptions
 
 HANGING = 30
 """After so many times as long, a use is taken to wait for something that does not come."""
@@ -274,31 +268,10 @@ class User:
         self.attempt("training", lambda: self._train(nnet))
 
     def _train(self, nnet: Nnet) -> None:
-        request = self._request(nnet)
         options = TrainerOptions(learning_rate=0.01, momentum=self.rng.choice((0.0, 0.5)))
         trainer = Trainer(nnet, options)
-        trainer.train_minibatch(
-            TrainingExample(
-                inputs=[
-                    ExampleInput(
-                        name=io.name,
-                        indexes=io.indexes,
-                        values=self._values(len(io.indexes), nnet.node_dim(io.name)),
-                    )
-                    for io in request.inputs
-                ],
-                outputs=[
-                    ExampleOutput(
-                        name=io.name,
-                        indexes=io.indexes,
-                        supervision=DenseTargets(
-                            values=self._values(len(io.indexes), nnet.node_dim(io.name))
-                        ),
-                    )
-                    for io in request.outputs
-                ],
-            )
-        )
+        values = np.random.default_rng(self.rng.getrandbits(32))
+        trainer.train_minibatch(noise_for(nnet, self._request(nnet), values))
         trainer.summary()
         trainer.nnet.to_bytes()
 

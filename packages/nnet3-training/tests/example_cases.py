@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from nnet3_training import ExampleInput, ExampleOutput, TrainingExample
+from nnet3_computation import ComputationRequest, IoSpecification
+from nnet3_descriptors import Nnet
+from nnet3_training import DenseTargets, ExampleInput, ExampleOutput, TrainingExample
 
 
 def example_of(
@@ -34,3 +36,23 @@ def noise(
         for length, dim in zip((frames + context, frames), dims, strict=True)
     )
     return example_of(inputs, targets, context=context)
+
+
+def noise_for(nnet: Nnet, request: ComputationRequest, rng: np.random.Generator) -> TrainingExample:
+    """An example of noise, with inputs and dense targets for the rows of a request."""
+
+    def array(io: IoSpecification) -> np.ndarray:
+        return rng.standard_normal((len(io.indexes), nnet.node_dim(io.name)), dtype=np.float32)
+
+    return TrainingExample(
+        inputs=[
+            ExampleInput(name=io.name, indexes=io.indexes, values=array(io))
+            for io in request.inputs
+        ],
+        outputs=[
+            ExampleOutput(
+                name=io.name, indexes=io.indexes, supervision=DenseTargets(values=array(io))
+            )
+            for io in request.outputs
+        ],
+    )
