@@ -60,8 +60,13 @@ class Frames:
 
 @pytest.fixture
 def frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Frames:
-    """Frames whose statistics are in the file stats of the current folder, and in halves there."""
+    """Frames whose statistics are in the current folder."""
     monkeypatch.chdir(tmp_path)
+    return frames_with_statistics()
+
+
+def frames_with_statistics() -> Frames:
+    """Frames whose statistics are in the file stats of the current folder, and in halves there."""
     rng = np.random.default_rng(0)
     labels = rng.integers(0, CLASSES, FRAMES)
     mixing = rng.standard_normal((DIM, DIM))
@@ -184,39 +189,6 @@ def test_singular_covariance(frames: Frames) -> None:
     assert f"so adding {added:.4g}"[:-1] in done.stderr
     within = open_reader("w").symmetric_matrix()
     assert within[-1, -1] == pytest.approx(added, rel=1e-3)
-
-
-@pytest.mark.usefixtures("frames")
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["out"], "Missing argument 'STATS-IN..."),
-        (["--dim=9", "out", "stats"], "--dim: expected at most 5, the columns of the statistics, "),
-        (["out", "stats", "other"], "other: expected 7 classes of 5 columns, as in stats, found 2"),
-        (["out", "none"], "none: the statistics have no frames"),
-        (["out", "same"], "same: features do not vary within classes, or are not finite"),
-        (["out", "broken"], "expected '<FIRST_ACCS>'"),
-        (["out", "unfit"], "the sizes of the statistics do not fit each other; expected 3 classes"),
-    ],
-)
-def test_mistakes(arguments: list[str], message: str) -> None:
-    """Mistakes are named, without a traceback."""
-    save(LdaStats(2, DIM), "other")
-    save(LdaStats(CLASSES, DIM), "none")
-    same = LdaStats(CLASSES, DIM)
-    same.counts[:] = 1.0
-    save(same, "same")
-    data = Path("stats").read_bytes()
-    Path("broken").write_bytes(data.replace(b"<FIRST_ACCS>", b"<FIRST_ACCX>"))
-    Path("unfit").write_bytes(
-        data.replace(b"<NUMCLASSES> \x04\x07\0\0\0", b"<NUMCLASSES> \x04\x03\0\0\0")
-    )
-
-    done = run_tool(TOOL, *arguments)
-
-    assert done.returncode in (1, 255)
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.usefixtures("frames")

@@ -1,10 +1,8 @@
 """The command-line tools for models."""
 
 import io
-import re
 import sys
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -13,6 +11,7 @@ import pytest
 from nnet3_descriptors import (
     AcousticModel,
     Nnet,
+    Nnet3Error,
     editing,
     parse_config,
     read_acoustic_model,
@@ -27,6 +26,7 @@ from nnet3_report import format_tree
 from nnet3_tools.entry_points import command_of
 from nnet3_tools.models.describing import is_coloured
 from small_networks import stacked
+from tool_runs import run_tool
 
 CONFIG = stacked(
     3,
@@ -36,95 +36,32 @@ CONFIG = stacked(
     splice="Append(input, Offset(input, 1))",
 )
 
-Run = Callable[..., tuple[str, str]]
 
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfdbinary) -> Run:
-    """A function that runs a tool beside a config and a network, and gives output and errors."""
+@pytest.fixture(autouse=True)
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The current folder, with a config and a network."""
     monkeypatch.chdir(tmp_path)
     Path("nnet.config").write_text(CONFIG, encoding="utf-8")
     write_nnet(parse_config(CONFIG), "nnet.raw")
 
-    def run(tool: str, *arguments: str, expected: int = 0) -> tuple[str, str]:
-        monkeypatch.setattr(sys, "argv", [tool, *arguments])
-        with pytest.raises(SystemExit) as stopped:
-            command_of(tool).run()
-        output, errors = capfdbinary.readouterr()
-        assert b"Traceback" not in errors
-        assert stopped.value.code == expected, errors
-        return output.decode(errors="replace"), errors.decode()
 
-    return run
-
-
-FOREIGN = {"empty": b"", "nonsense": b"\0BNonsense", "text": b"text", "header": b"\0B<Nnet3> "}
-"""Files that are no models, by name."""
-
-NOT_FINITE = "the learning rate must be finite in single precision"
-
-MISTAKES = [
-    # a fault in config lines: its place, and the line
-    (["nnet3-init", "fixd.config", "new.raw"], "fixd.config, line 7, column .* there is no node "
-     r"'fixd'; did you mean 'fixed'\?.*component-node name=norm component=norm input=fixd"),
-    # files that are missing or of another kind are named
-    *((["nnet3-info", name], f"{name}.*") for name in ("none", *FOREIGN)),
-    (["nnet3-am-info", "nnet.raw"], "nnet.raw.*"),
-    # a failed command is an error, even if it has written a network
-    (["nnet3-info", "cat nnet.raw; exit 3 |"],
-     "the command 'cat nnet.raw; exit 3' failed with status 3"),
-    (["nnet3-info", "exit 3 |"], "the command 'exit 3' failed with status 3"),
-    (["nnet3-info", "yes |"], r"yes \|, byte 0: this is no nnet3 model.*"),
-    (["nnet3-info", "printf 'a\\nb' |"], r".*found 'a\\nb'"),
-    # what cannot be written
-    (["nnet3-copy", "nnet.raw", "none/new.raw"],
-     "cannot write 'none/new.raw': No such file or directory"),
-    (["nnet3-copy", "nnet.raw", "| exit 3"], "the command 'exit 3' failed with status 3"),
-    (["nnet3-copy", "wide.raw", "| head -c 10 > cut.raw"],
-     "the command 'head -c 10 > cut.raw' ended before it had read everything"),
-    # numbers that single precision cannot hold
-    *((["nnet3-copy", f"--learning-rate={rate}", "nnet.raw", "new.raw"],
-       re.escape(f"{NOT_FINITE} (got {float(rate)})")) for rate in ("inf", "nan", "1e300")),
-    (["nnet3-copy", "--scale=nan", "nnet.raw", "new.raw"],
-     r"the weights must be finite \(got \[nan\]\)"),
-    (["nnet3-copy", "--scale=1e60", "nnet.raw", "new.raw"],
-     ".*'affine': the sum has a number that is too large for single precision.*"),
-    (["nnet3-copy", "--edits=shuffle", "nnet.raw", "new.raw"],
-     ".*'shuffle' is no edit directive.*"),
-    *([(["nnet3-copy", "nnet.raw", "/dev/full"],
-        "cannot write '/dev/full': No space left on device")]
-      if Path("/dev/full").exists() else []),
-]  # fmt: skip
-"""Command lines, and patterns of what follows the tool's name on the only line."""
-
-
-@pytest.mark.parametrize(("words", "pattern"), MISTAKES, ids=lambda each: str(each)[:50])
-def test_mistakes(run: Run, words: list[str], pattern: str) -> None:
-    """A mistake gives one line on standard error and status 255; what was there is kept."""
-    Path("fixd.config").write_text(CONFIG.replace("input=fixed", "input=fixd"), encoding="utf-8")
-    write_nnet(parse_config(CONFIG.replace("dim=8", "dim=8000")), "wide.raw")  # no pipe holds it
-    for name, content in FOREIGN.items():
-        Path(name).write_bytes(content)
-    Path("new.raw").write_bytes(b"precious")
-
-    output, errors = run(*words, expected=255)
-
-    assert output == ""
-    assert re.fullmatch(f"{words[0]}: {pattern}\n", errors), errors
-    assert Path("new.raw").read_bytes() == b"precious"
+def run(tool: str, *arguments: str) -> tuple[str, str]:
+    """Runs a tool, and gives its output and messages."""
+    done = run_tool(tool, *arguments, expected=0)
+    return done.stdout, done.stderr
 
 
 class TestInit:
     """Tests for nnet3-init."""
 
-    def test_makes_a_network(self, run: Run) -> None:
+    def test_makes_a_network(self) -> None:
         """The network is that of the config lines; parameters depend on the seed."""
         _, errors = run("nnet3-init", "--srand=3", "nnet.config", "new.raw")
 
         assert errors == "LOG (nnet3-init) Initialized raw neural net and wrote it to new.raw\n"
         assert read_nnet("new.raw") == parse_config(CONFIG, rng=np.random.default_rng(3))
 
-    def test_adds_to_a_network(self, run: Run) -> None:
+    def test_adds_to_a_network(self) -> None:
         """With three files, the lines extend the network in the first."""
         Path("more.config").write_text("output-node name=output2 input=affine", encoding="utf-8")
 
@@ -133,13 +70,13 @@ class TestInit:
         assert [node.name for node in read_nnet("new.raw").output_nodes] == ["output", "output2"]
         assert (vectorize(read_nnet("new.raw")) == vectorize(read_nnet("nnet.raw"))).all()
 
-    def test_writes_text(self, run: Run) -> None:
+    def test_writes_text(self) -> None:
         """--binary=false writes text, to standard output for "-"."""
         output, _ = run("nnet3-init", "--binary=false", "nnet.config", "-")
 
         assert output.startswith("<Nnet3> \ninput-node name=input dim=3\n")
 
-    def test_a_negative_seed(self, run: Run) -> None:
+    def test_a_negative_seed(self) -> None:
         """A seed can be any integer, as in Kaldi."""
         run("nnet3-init", "--srand=-1", "nnet.config", "new.raw")
 
@@ -147,7 +84,7 @@ class TestInit:
 class TestInfo:
     """Tests for nnet3-info and nnet3-am-info."""
 
-    def test_info(self, run: Run) -> None:
+    def test_info(self) -> None:
         """Standard output has only the description."""
         output, errors = run("nnet3-info", "nnet.raw")
 
@@ -155,7 +92,7 @@ class TestInfo:
         nnet = read_nnet("nnet.raw")
         assert output == nnet.info(compute_context(nnet))
 
-    def test_reads_pipes(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_reads_pipes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """An argument can be a command whose output is read, or "-" for standard input."""
         expected, _ = run("nnet3-info", "nnet.raw")
 
@@ -166,7 +103,7 @@ class TestInfo:
         monkeypatch.setattr(sys, "stdin", standard_input)
         assert run("nnet3-info", "-") == (expected, "")
 
-    def test_tree(self, run: Run) -> None:
+    def test_tree(self) -> None:
         """--tree prints layers and nodes, without colours where no terminal is."""
         output, errors = run("nnet3-info", "--tree", "nnet.raw")
 
@@ -200,7 +137,7 @@ class TestInfo:
 
         assert is_coloured() == expected
 
-    def test_coloured_tree(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_coloured_tree(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The coloured tree without escape codes is the plain tree."""
         monkeypatch.setattr("nnet3_tools.models.describing.is_coloured", lambda: True)
 
@@ -209,7 +146,7 @@ class TestInfo:
         assert "\x1b[1m" in output
         assert click.unstyle(output) == format_tree(read_nnet("nnet.raw"))
 
-    def test_tree_of_a_narrow_terminal(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_tree_of_a_narrow_terminal(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """On a terminal, the tree keeps to its width."""
         monkeypatch.setattr("nnet3_tools.models.describing.terminal_width", lambda: 40)
 
@@ -221,7 +158,7 @@ class TestInfo:
 class TestCopy:
     """Tests for nnet3-copy."""
 
-    def test_changes_in_order(self, run: Run) -> None:
+    def test_changes_in_order(self) -> None:
         """Learning rate and scale are applied before the edits."""
         _, errors = run(
             "nnet3-copy",
@@ -243,7 +180,7 @@ class TestCopy:
         assert "last" in new.node_names
 
     @pytest.mark.filterwarnings("default")
-    def test_warnings_of_libraries(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_warnings_of_libraries(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A warning is one line that names the tool, not a place; what overflows gives none."""
 
         def warn(nnet: Nnet, _: str) -> Nnet:
@@ -259,7 +196,7 @@ class TestCopy:
             "LOG (nnet3-copy) Copied raw neural net from nnet.raw to new.raw\n"
         )
 
-    def test_what_edits_change_is_logged(self, run: Run) -> None:
+    def test_what_edits_change_is_logged(self) -> None:
         """Kaldi's lines about ranks and numbers of components; a pattern of nothing is named."""
         edits = (
             "reduce-rank name=affine rank=2; apply-svd name=fixed bottleneck-dim=1;"
@@ -290,7 +227,7 @@ class TestCopy:
         found = [line.replace(" (nnet3-copy)", "", 1) for line in errors.splitlines()]
         assert [line for line in found if "orphan" not in line] == wanted
 
-    def test_batchnorm_test_mode(self, run: Run) -> None:
+    def test_batchnorm_test_mode(self) -> None:
         """Copying switches batch-norm out of test mode unless that is requested."""
         run("nnet3-copy", "nnet.raw", "off.raw")
         run("nnet3-copy", "--batchnorm-test-mode", "nnet.raw", "on.raw")
@@ -298,14 +235,14 @@ class TestCopy:
         assert read_nnet("off.raw").component("norm").test_mode is False
         assert read_nnet("on.raw").component("norm").test_mode is True
 
-    def test_prepare_for_test(self, run: Run) -> None:
+    def test_prepare_for_test(self) -> None:
         """Affine components are folded; batch-norm is put into test mode and stays."""
         run("nnet3-copy", "--prepare-for-test=true", "nnet.raw", "new.raw")
 
         assert read_nnet("new.raw").component_names == ("norm", "affine.fixed")
         assert read_nnet("new.raw").component("norm").test_mode is True
 
-    def test_configs(self, run: Run) -> None:
+    def test_configs(self) -> None:
         """Config lines and edit directives can come from files."""
         Path("more.config").write_text("output-node name=extra input=affine\n", encoding="utf-8")
         Path("edits.config").write_text(
@@ -322,7 +259,7 @@ class TestCopy:
 
         assert read_nnet("n").component_names == ("affine",)
 
-    def test_help(self, run: Run) -> None:
+    def test_help(self) -> None:
         """The help lists the options, and after them those that change nothing."""
         output, _ = run("nnet3-copy", "--help")
 
@@ -333,7 +270,7 @@ class TestCopy:
 class TestAverage:
     """Tests for nnet3-average."""
 
-    def test_weights(self, run: Run) -> None:
+    def test_weights(self) -> None:
         """Weights are divided by their sum, with a warning if the sum is not 1."""
         run("nnet3-copy", "--scale=3", "nnet.raw", "three.raw")
 
@@ -346,7 +283,7 @@ class TestAverage:
 
 
 @pytest.fixture
-def model(run: Run) -> AcousticModel:
+def model() -> AcousticModel:
     """Writes an acoustic model with a wrong context to final.mdl, and returns it."""
     state = HmmState(forward_pdf_class=0, self_loop_pdf_class=0, transitions=((0, 0.5), (1, 0.5)))
     final = HmmState(forward_pdf_class=-1, self_loop_pdf_class=-1, transitions=())
@@ -368,6 +305,14 @@ def model(run: Run) -> AcousticModel:
     return model
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk() -> None:
+    """A network that finds no room is an error that names the file."""
+    done = run_tool("nnet3-copy", "nnet.raw", "/dev/full", expected=255)
+
+    assert done.stderr == "nnet3-copy: cannot write '/dev/full': No space left on device\n"
+
+
 @pytest.mark.usefixtures("model")
 @pytest.mark.parametrize(
     ("stream", "words", "message"),
@@ -379,18 +324,19 @@ def model(run: Run) -> AcousticModel:
     ],
 )
 def test_closed_standard_streams(
-    run: Run, stream: str, words: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+    stream: str, words: list[str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error for "-", or for a description, names the closed stream."""
     monkeypatch.setattr(sys, stream, None)  # as in Python with a closed descriptor
 
-    assert run(*words, expected=255) == ("", f"{words[0]}: {message}\n")
+    with pytest.raises((click.ClickException, Nnet3Error), match=f"^{message}$"):
+        command_of(words[0]).main(words[1:], standalone_mode=False)
 
 
 class TestAcousticModels:
     """Tests for nnet3-am-info and nnet3-am-copy."""
 
-    def test_info(self, run: Run, model: AcousticModel) -> None:
+    def test_info(self, model: AcousticModel) -> None:
         """Dimensions and priors precede the description of the network."""
         output, _ = run("nnet3-am-info", "final.mdl")
 
@@ -400,7 +346,7 @@ class TestAcousticModels:
             + model.nnet.info(compute_context(model.nnet))
         )
 
-    def test_copy(self, run: Run, model: AcousticModel) -> None:
+    def test_copy(self, model: AcousticModel) -> None:
         """Transition model and priors stay; the context is computed anew."""
         run("nnet3-am-copy", "--binary=false", "final.mdl", "text.mdl")
         run("nnet3-am-copy", "--learning-rate=0.5", "text.mdl", "new.mdl")
@@ -411,7 +357,7 @@ class TestAcousticModels:
         assert (new.left_context, new.right_context) == (0, 1)
         assert new.nnet.component("affine").learning_rate == 0.5
 
-    def test_raw(self, run: Run, model: AcousticModel) -> None:
+    def test_raw(self, model: AcousticModel) -> None:
         """--raw writes only the network; --set-raw-nnet replaces it."""
         run("nnet3-am-copy", "--raw", "--scale=2", "final.mdl", "new.raw")
         run("nnet3-am-copy", "--set-raw-nnet=new.raw", "final.mdl", "new.mdl")
@@ -419,7 +365,7 @@ class TestAcousticModels:
         assert (vectorize(read_nnet("new.raw")) == 2 * vectorize(model.nnet)).all()
         assert read_acoustic_model("new.mdl").nnet == read_nnet("new.raw")
 
-    def test_another_output(self, run: Run, model: AcousticModel) -> None:
+    def test_another_output(self, model: AcousticModel) -> None:
         """Priors that do not fit the output are removed, with a warning."""
         wide = CONFIG.replace("input=norm", "input=Append(norm, norm)")
         write_nnet(parse_config(wide), "wide.raw")

@@ -167,27 +167,6 @@ def test_a_process_that_is_killed() -> None:
     assert written["killed"] == written["whole"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ["--num-threads=2", "final.raw", "ark:feats.ark"],
-            "--jobs and --dask do not go with --use-gpu",
-        ),
-        (["cat final.raw |", "ark:feats.ark"], "--jobs and --dask need a model in a file"),
-        (["none.raw", "ark:feats.ark"], "none.raw"),
-        (["final.raw", "ark:none.ark"], "none.ark"),
-    ],
-)
-def test_mistakes(arguments: list[str], message: str) -> None:
-    """Each mistake is reported, and no table is begun."""
-    done = compute("--jobs=2", *arguments, "ark:out.ark")
-
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not list(Path().glob("out.ark*"))
-
-
 def test_dask() -> None:
     """A cluster gives the same table; without Dask, an error says what to install."""
     if importlib.util.find_spec("distributed") is None:

@@ -34,14 +34,19 @@ OPTIONS = ("--num-jobs-final=2", "--frames-per-example=10", "--minibatch-size=1:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with the files for a run; one utterance has no labels."""
+    """The current folder, with the files for a run."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "nnet.config").write_text(CONFIG)
+    write_files()
+    return tmp_path
+
+
+def write_files() -> None:
+    """Writes the files for a run to the current folder; one utterance has no labels."""
+    Path("nnet.config").write_text(CONFIG, encoding="utf-8")
     keys = [f"u{number}" for number in range(12)]
     lines = write_features("feats.ark", keys, np.random.default_rng(2))
     del lines["u3"]
-    (tmp_path / "ali.txt").write_text("".join(lines.values()))
-    return tmp_path
+    Path("ali.txt").write_text("".join(lines.values()), encoding="utf-8")
 
 
 def recipe(*arguments: str, expected: int = 0) -> CompletedProcess[str]:
@@ -236,56 +241,6 @@ def test_a_corrected_command(folder: Path) -> None:
     recipe(*DATA, *OPTIONS, "--num-epochs=1", "other")
     finals = [(folder / name / "final.raw").read_bytes() for name in ("run", "other")]
     assert finals[0] == finals[1]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["run"], "'run' holds no run: give --nnet-config or --nnet"),
-        (["feats.ark"], "expected a folder for the run, found the file 'feats.ark'"),
-        ([DATA[0], "run"], "expected --features or --egs, which a new run needs"),
-        ([*DATA[:2], "run"], "--targets as the labels of a network that is no chain model"),
-        ([*DATA, "--targets=ark:x", "run"], "got --alignments and --targets"),
-        ([*DATA, "--egs=ark:x", "run"], "expected --egs or --features with labels, got both"),
-        ([*DATA, "--l2-regularize=1", "run"], "--l2-regularize is for chain models, which need"),
-        ([*DATA, "--dropout-schedule=2,0", "run"], "is no schedule of dropout"),
-        ([*DATA, *OPTIONS, "--device=abacus", "run"], "abacus"),
-        ([*DATA, "--nnet=x", "run"], "expected --nnet-config or --nnet, got both"),
-        ([*DATA, "--num-epochs=-1", "run"], "num_epochs must be above 0"),
-        ([*DATA, "--frames-per-example=8,x", "run"], "expected numbers with commas between"),
-        ([*DATA, "--held-out-every=50", "run"], "expected at least 50 utterances"),
-        ([*DATA[:2], "--alignments=ark:none.txt", "run"], "none.txt"),
-    ],
-)
-def test_mistakes(folder: Path, arguments: list[str], message: str) -> None:
-    """Each mistake is reported in one line or as wrong usage, without a traceback."""
-    done = recipe(*arguments, expected=255)
-
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.any_versions
-@pytest.mark.parametrize(
-    ("report", "message"),
-    [
-        ("ali.txt", "ali.txt: expected a page to replace, or no file, found another file; remove"),
-        ("run/final.raw", "--report: expected a file that the run does not write itself, got 'run"),
-        ("run/archives/page.html", "--report: expected a file that the run does not write itself"),
-        ("none/page.html", "none/page.html: there is no folder '"),
-        (".", ".: expected a file for the page, found a folder's name"),
-        ("page/", "page/: expected a file for the page, found a folder's name"),
-        ("-", "expected the name of a file for the page, got '-'"),
-        ("| cat", "expected the name of a file for the page, got '| cat'"),
-    ],
-)
-def test_places_of_the_page(folder: Path, report: str, message: str) -> None:
-    """A page that cannot be written, or would replace what is no page, is refused at the start."""
-    before = sorted((path.name, path.read_bytes()) for path in folder.iterdir())
-    refused = recipe(*DATA, *OPTIONS, f"--report={report}", "run", expected=255)
-
-    assert message in refused.stderr
-    assert sorted((path.name, path.read_bytes()) for path in folder.iterdir()) == before
 
 
 @pytest.mark.any_versions

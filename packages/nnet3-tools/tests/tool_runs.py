@@ -41,3 +41,13 @@ def run_tool(
     done = CompletedProcess(command, int(status or 0), out.read(), err.getvalue())
     assert expected in (None, done.returncode), done.stderr
     return done
+
+
+def mistaken(tool: str, *arguments: str | Path) -> None:
+    """Runs a tool that must end with status 255, without output; prints what it says.
+
+    Of wrong usage this is the error, without the line of usage before it.
+    """
+    done = run_tool(tool, *arguments, expected=255)
+    assert (done.stdout, "Traceback" in done.stderr) == ("", False)
+    print(done.stderr.rpartition(" for help.\n\n")[2], end="")
