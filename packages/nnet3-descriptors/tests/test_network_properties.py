@@ -5,6 +5,7 @@ import io
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from network_generator import write_network
 from nnet3_descriptors import (
     Nnet,
     node_config_lines,
@@ -18,71 +19,13 @@ from nnet3_descriptors.components import ConfigLine
 from nnet3_descriptors.editing import remove_orphans, rename_node
 
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.-]{0,8}", fullmatch=True)
-DIMENSIONAL = ("TanhComponent", "RectifiedLinearComponent", "BatchNormComponent", "NoOpComponent")
-"""Component types for which a number of columns suffices."""
-
-
-@st.composite
-def sums(draw: st.DrawFn, sources: list[str]) -> str:
-    """Draws a sum descriptor over nodes of the same dimension."""
-    node = draw(st.sampled_from(sources))
-    offset = draw(st.integers(-3, 3))
-    return draw(
-        st.sampled_from(
-            [
-                node,
-                f"Offset({node}, {offset})",
-                f"Scale(0.3, {node})",
-                f"IfDefined(Offset({node}, {offset}))",
-                f"Round({node}, 2)",
-                f"ReplaceIndex({node}, t, 0)",
-                f"Sum({node}, Scale(-1, {node}))",
-                f"Switch({', '.join(sources[:3])})",
-                f"Failover(Offset({node}, 1), {node})",
-            ]
-        )
-    )
 
 
 @st.composite
 def networks(draw: st.DrawFn) -> Nnet:
-    """Draws a network whose nodes read earlier nodes."""
-    dims = {"input": draw(st.integers(1, 4)), "ivector": draw(st.integers(1, 4))}
-    lines = [f"input-node name={name} dim={dim}" for name, dim in dims.items()]
-    for number in range(draw(st.integers(1, 5))):
-        parts, input_dim = [], 0
-        for _ in range(draw(st.integers(1, 3))):
-            dim = draw(st.sampled_from(sorted(set(dims.values()))))
-            parts.append(draw(sums([name for name in dims if dims[name] == dim])))
-            input_dim += dim
-        kind = draw(st.sampled_from(["affine", "tdnn", "dimensional", "range"]))
-        name = f"node{number}"
-        if kind == "range":
-            source, dim = draw(st.sampled_from(sorted(dims.items())))
-            if source.startswith("range"):
-                continue
-            start = draw(st.integers(0, dim - 1))
-            name = f"range{number}"
-            dims[name] = draw(st.integers(1, dim - start))
-            lines.append(
-                f"dim-range-node name={name} input-node={source} dim-offset={start} "
-                f"dim={dims[name]}"
-            )
-            continue
-        if kind == "dimensional":
-            dims[name] = input_dim
-            config = f"type={draw(st.sampled_from(DIMENSIONAL))} dim={input_dim}"
-        else:
-            dims[name] = draw(st.integers(1, 4))
-            offsets = " time-offsets=-1,0,2" if kind == "tdnn" else ""
-            type_name = "TdnnComponent" if kind == "tdnn" else "NaturalGradientAffineComponent"
-            config = f"type={type_name} input-dim={input_dim} output-dim={dims[name]}{offsets}"
-        lines.append(f"component name=c{number} {config}")
-        lines.append(
-            f"component-node name={name} component=c{number} input=Append({', '.join(parts)})"
-        )
-    lines.append(f"output-node name=output input={draw(st.sampled_from(sorted(dims)))}")
-    return parse_config("\n".join(lines), rng=np.random.default_rng(draw(st.integers(0, 5))))
+    """Draws a network of all kinds of layers."""
+    writer, _ = write_network(draw(st.randoms(use_true_random=False)))
+    return parse_config(writer.text(), rng=np.random.default_rng(draw(st.integers(0, 5))))
 
 
 @given(networks())
