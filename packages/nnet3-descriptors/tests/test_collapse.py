@@ -1,19 +1,12 @@
-"""Collapsing a model: fewer components, the same outputs."""
+"""Collapsing a model: which components become one, and their names.
+
+Outputs before and after are compared on random networks by `tests/judge_random_collapsing.py`.
+"""
 
 import numpy as np
 import pytest
-from nnet3_descriptors import (
-    ComponentNode,
-    DimRangeNode,
-    InputNode,
-    Nnet,
-    parse_config,
-    set_test_mode,
-    unvectorize,
-)
-from nnet3_descriptors.descriptors import Const, ForwardingDescriptor, Sum, SumDescriptor
+from nnet3_descriptors import Nnet, parse_config, set_test_mode, unvectorize
 from nnet3_descriptors.editing import CollapseOptions, collapse_model
-from nnet3_descriptors.indexes import make_indexes
 
 HEAD = """
 input-node name=input dim=3
@@ -55,62 +48,6 @@ def network(output: str, more: str = "", **inputs: str) -> Nnet:
     nnet = unvectorize(nnet, rng.standard_normal(nnet.num_parameters))
     statistics = {"norm.stats_mean": rng.normal(size=2), "norm.stats_var": rng.random(2)}
     return set_test_mode(nnet.with_state_dict(statistics))
-
-
-def assert_same_outputs(nnet: Nnet, collapsed: Nnet, output: str = "output") -> None:
-    """Asserts that outputs are the same up to rounding."""
-    for t in (-2, 0, 5):
-        before, after = evaluate(nnet, output, t), evaluate(collapsed, output, t)
-        np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-5)
-
-
-def evaluate(nnet: Nnet, name: str, t: int) -> np.ndarray:
-    """Returns the row of a node at frame t, by the simplest method."""
-    node = nnet.node(name)
-    match node:
-        case InputNode(dim=dim):
-            return np.sin(np.arange(1, dim + 1) * (t + 0.3))
-        case DimRangeNode(source=source, dim_offset=start, dim=dim):
-            return evaluate(nnet, source, t)[start : start + dim]
-        case ComponentNode():
-            component = nnet.component_of(node)
-            offsets = component.time_offsets if component.type == "TdnnComponent" else (0,)
-            rows = [evaluate(nnet, f"{name}_input", t + offset) for offset in offsets]
-            return apply(component, np.concatenate(rows))
-    return np.concatenate([evaluate_part(nnet, part, t) for part in node.descriptor.parts])
-
-
-def evaluate_part(nnet: Nnet, part: SumDescriptor, t: int) -> np.ndarray:
-    """Returns the value of a sum descriptor at frame t."""
-    match part:
-        case Sum(first, second):
-            return evaluate_part(nnet, first, t) + evaluate_part(nnet, second, t)
-        case Const(value, dim):
-            return np.full(dim, value)
-    assert isinstance(part, ForwardingDescriptor)
-    index = make_indexes(0, t)
-    number, _, source_t, _ = part.map_to_input(index, nnet.node_indexes)[0]
-    return part.scale(index) * evaluate(nnet, nnet.nodes[number].name, source_t)
-
-
-def apply(component, row: np.ndarray) -> np.ndarray:
-    """Returns the output row of a component in test mode."""
-    match component.type:
-        case "TanhComponent":
-            return np.tanh(row)
-        case "GeneralDropoutComponent":
-            return row
-        case "DropoutComponent":
-            return row * (1.0 - component.dropout_proportion)
-        case "FixedScaleComponent":
-            return row * component.scales
-        case "LinearComponent":
-            return component.params @ row
-        case "BatchNormComponent":
-            mean, variance = (np.tile(x, 2) for x in (component.stats_mean, component.stats_var))
-            return component.target_rms * (row - mean) / np.sqrt(variance + component.epsilon)
-    bias = component.bias_params if component.bias_params.size else 0.0
-    return component.linear_params @ row + bias
 
 
 PAIRS: dict[str, tuple[dict[str, str], str, tuple[str, ...]]] = {
@@ -165,16 +102,11 @@ PAIRS: dict[str, tuple[dict[str, str], str, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("inputs", "output", "components"), PAIRS.values(), ids=PAIRS)
-def test_outputs_stay_the_same(
-    inputs: dict[str, str], output: str, components: tuple[str, ...]
-) -> None:
-    """Each pair of components is replaced by one, and the output stays the same."""
-    nnet = network(output, **inputs)
-
-    collapsed = collapse_model(nnet)
+def test_pairs(inputs: dict[str, str], output: str, components: tuple[str, ...]) -> None:
+    """Each pair of components is replaced by one."""
+    collapsed = collapse_model(network(output, **inputs))
 
     assert sorted(collapsed.component_names) == sorted(components)
-    assert_same_outputs(nnet, collapsed)
 
 
 @pytest.mark.parametrize(
@@ -225,14 +157,21 @@ def test_a_convolution_absorbs_dropout() -> None:
     assert (conv.bias_params == nnet.component("conv").bias_params).all()
 
 
+def test_a_tdnn_without_bias_gets_one() -> None:
+    """What a batch-norm adds to its input becomes the bias of a component that has none."""
+    nnet = network("tdnn", norm="tanh", tdnn="norm")
+
+    tdnn = collapse_model(nnet).component("norm.tdnn")
+
+    added = nnet.component("tdnn").linear_params @ np.tile(nnet.component("norm").offset, 4)
+    np.testing.assert_allclose(tdnn.bias_params, added, rtol=1e-6)
+
+
 def test_components_that_others_use_stay() -> None:
     """A source that also feeds another node is kept for that node."""
-    nnet = network("Append(fixed, norm)", norm="tanh", fixed="norm")
-
-    collapsed = collapse_model(nnet)
+    collapsed = collapse_model(network("Append(fixed, norm)", norm="tanh", fixed="norm"))
 
     assert {"norm", "norm.fixed"} < set(collapsed.component_names)
-    assert_same_outputs(nnet, collapsed)
 
 
 TAKEN = """
@@ -252,10 +191,7 @@ output-node name=output input=last
 
 def test_names_that_exist_are_not_taken() -> None:
     """A combined component gets a name that no other has, the same for all pairs like it."""
-    rng = np.random.default_rng(0)
-    nnet = parse_config(TAKEN, rng=rng)
-    statistics = {"bn.stats_mean": rng.normal(size=2), "bn.stats_var": rng.random(2)}
-    nnet = set_test_mode(nnet.with_state_dict(statistics))
+    nnet = set_test_mode(parse_config(TAKEN))
 
     collapsed = collapse_model(nnet)
 
@@ -263,7 +199,6 @@ def test_names_that_exist_are_not_taken() -> None:
     assert collapsed.component("bn.aff") == nnet.component("bn.aff")
     assert collapsed.component_of(collapsed.node("aff")) == collapsed.component("bn.aff.3")
     assert collapsed.component_of(collapsed.node("again")) == collapsed.component("bn.aff.3")
-    assert_same_outputs(nnet, collapsed, "other")
 
 
 def test_parameters_that_overflow_are_not_combined() -> None:
