@@ -1,5 +1,6 @@
 """Kaldi's values for what config lines leave out."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -8,11 +9,19 @@ from component_forms import from_config
 
 ATTENTION = "key-dim=4 value-dim=3 num-left-inputs=2 num-right-inputs=1"
 COMPOSITE = "num-components=1 component1='type=TanhComponent dim=6'"
+CONVOLUTION = (
+    "num-filters-in=16 num-filters-out=200 height-in=4 height-out=4 time-offsets=-1,0,1 "
+    "height-offsets=-1,0,1"
+)
 
 
 @pytest.mark.parametrize(
     ("type_name", "text", "field", "mean", "stddev"),
     [
+        ("NaturalGradientAffineComponent", "input-dim=100 output-dim=40",
+         "linear_params", 0, 0.1),
+        ("TimeHeightConvolutionComponent", CONVOLUTION, "linear_params", 0, 1 / 12),
+        ("TimeHeightConvolutionComponent", CONVOLUTION, "bias_params", 0, 0),
         ("FixedAffineComponent", "input-dim=50 output-dim=90", "linear_params", 0, 1),
         ("FixedAffineComponent", "input-dim=1 output-dim=4000", "bias_params", 0, 1),
         ("FixedScaleComponent", "dim=4000", "scales", 0, 1),
@@ -67,6 +76,19 @@ def test_initial_parameters(
 @pytest.mark.parametrize(
     ("type_name", "text", "expected"),
     [
+        ("NaturalGradientAffineComponent", "input-dim=100 output-dim=10",
+         {"rank_in": 20, "rank_out": 5, "update_period": 4, "num_samples_history": 2000.0,
+          "alpha": 4.0, "learning_rate": float(np.float32(0.001)), "num_parameters": 1010}),
+        # Kaldi writes -1 for a value that it chooses itself.
+        ("LinearComponent", "input-dim=8 output-dim=4 rank-in=-1", {"rank_in": 4}),
+        ("TdnnComponent", "input-dim=2 output-dim=2 time-offsets=0 use-bias=f",
+         {"num_parameters": 4}),
+        ("TimeHeightConvolutionComponent", CONVOLUTION,
+         {"required_time_offsets": (-1, 0, 1), "time_offsets": (-1, 0, 1),
+          "offsets": tuple(itertools.product((-1, 0, 1), repeat=2)), "rank_in": 73,
+          "rank_out": 80, "alpha_in": 4.0, "alpha_out": 4.0, "num_minibatches_history": 4.0,
+          "max_memory_mb": 200.0, "use_natural_gradient": True, "input_dim": 64,
+          "output_dim": 800}),
         ("ClipGradientComponent", "dim=4",
          {"clipping_threshold": 15.0, "norm_based_clipping": False, "self_repair_target": 0.0,
           "self_repair_clipped_proportion_threshold": float(np.float32(0.01)),

@@ -7,100 +7,18 @@ import pytest
 from component_forms import as_text, binary, from_binary, from_config, from_text
 from nnet3_descriptors.components import (
     BackpropTruncationComponent,
+    ClipGradientComponent,
     ConstantComponent,
-    DropoutMaskComponent,
     GeneralDropoutComponent,
     GruNonlinearityComponent,
     RestrictedAttentionComponent,
     SpecAugmentTimeMaskComponent,
 )
-from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
 from nnet3_descriptors.errors import ModelFileError
 
-ATTENTION = "key-dim=4 value-dim=3 num-left-inputs=2 num-right-inputs=1"
 
-
-GRU = (
-    Property.SIMPLE
-    | Property.UPDATABLE
-    | Property.BACKPROP_NEEDS_INPUT
-    | Property.BACKPROP_NEEDS_OUTPUT
-    | Property.BACKPROP_ADDS
-)
-MASK = (
-    Property.RANDOM | Property.PROPAGATE_IN_PLACE | Property.BACKPROP_IN_PLACE | Property.USES_MEMO
-)
-CONTIGUOUS = Property.INPUT_CONTIGUOUS | Property.OUTPUT_CONTIGUOUS
-POOLING = Property.REORDERS_INDEXES | Property.BACKPROP_ADDS
-
-
-@pytest.mark.parametrize(
-    ("type_name", "text", "expected"),
-    [
-        ("StatisticsExtractionComponent", "input-dim=3",
-         Property.PROPAGATE_ADDS | Property.REORDERS_INDEXES | Property.BACKPROP_NEEDS_INPUT),
-        ("StatisticsExtractionComponent", "input-dim=3 include-variance=false",
-         Property.PROPAGATE_ADDS | Property.REORDERS_INDEXES),
-        ("StatisticsPoolingComponent", "input-dim=3 left-context=1 right-context=1",
-         POOLING | Property.BACKPROP_NEEDS_INPUT),
-        ("StatisticsPoolingComponent",
-         "input-dim=3 left-context=1 right-context=1 output-stddevs=true",
-         POOLING | Property.BACKPROP_NEEDS_INPUT | Property.BACKPROP_NEEDS_OUTPUT),
-        ("StatisticsPoolingComponent",
-         "input-dim=3 left-context=1 right-context=1 num-log-count-features=1",
-         POOLING | Property.BACKPROP_NEEDS_OUTPUT),
-        ("DistributeComponent", "input-dim=6 output-dim=2", Property(0)),
-        ("TimeHeightConvolutionComponent",
-         "num-filters-in=1 num-filters-out=1 height-in=1 height-out=1 offsets=0,0",
-         Property.UPDATABLE | Property.REORDERS_INDEXES | Property.BACKPROP_ADDS
-         | Property.BACKPROP_NEEDS_INPUT | CONTIGUOUS),
-        ("RestrictedAttentionComponent", ATTENTION,
-         Property.REORDERS_INDEXES | Property.BACKPROP_NEEDS_INPUT | Property.PROPAGATE_ADDS
-         | Property.BACKPROP_ADDS | Property.STORES_STATS | Property.USES_MEMO),
-        ("BackpropTruncationComponent", "dim=4",
-         Property.PROPAGATE_IN_PLACE | Property.BACKPROP_IN_PLACE),
-        ("ConstantComponent", "output-dim=4", Property.UPDATABLE),
-        ("ConstantComponent", "output-dim=4 is-updatable=false", Property(0)),
-        ("DropoutMaskComponent", "output-dim=4", Property.RANDOM),
-        ("GeneralDropoutComponent", "dim=4", MASK),
-        ("GeneralDropoutComponent", "dim=4 block-dim=2", MASK | CONTIGUOUS),
-        ("SpecAugmentTimeMaskComponent", "dim=4", MASK),
-        ("GruNonlinearityComponent", "cell-dim=4", GRU),
-        ("OutputGruNonlinearityComponent", "cell-dim=4", GRU),
-    ],
-)  # fmt: skip
-def test_properties(type_name: str, text: str, expected: Property) -> None:
-    """The properties of types are Kaldi's."""
-    assert expected == from_config(type_name, text).properties
-
-
-class TestOlderFiles:
-    """Tokens that older files lack, and tokens of a branch of Kaldi."""
-
-    def test_truncation_without_scale(self) -> None:
-        """Older files have no scale."""
-        component = from_text(
-            "<BackpropTruncationComponent> <Dim> 2 <ClippingThreshold> 30 <ZeroingThreshold> 15 "
-            "<ZeroingInterval> 20 <RecurrenceInterval> 1 <NumElementsClipped> 1 "
-            "<NumElementsZeroed> 3 <NumElementsProcessed> 4 <NumZeroingBoundaries> 6 "
-            "</BackpropTruncationComponent> "
-        )
-
-        assert isinstance(component, BackpropTruncationComponent)
-        assert component.scale == 1.0
-        assert component.info() == (
-            "BackpropTruncationComponent, dim=2, scale=1, count=4, recurrence-interval=1, "
-            "clipping-threshold=30, clipped-proportion=0.25, zeroing-threshold=15, "
-            "zeroing-interval=20, zeroed-proportion=0.5, count-zeroing-boundaries=6"
-        )
-
-    def test_mask_without_modes(self) -> None:
-        """Older files have no test mode and no continuous masks."""
-        component = from_text(
-            "<DropoutMaskComponent> <OutputDim> 2 <DropoutProportion> 0.5 </DropoutMaskComponent> "
-        )
-
-        assert component == DropoutMaskComponent(output_dim=2, dropout_proportion=0.5)
+class TestModes:
+    """Tokens that are there where a setting is on, some of them of a branch of Kaldi."""
 
     @pytest.mark.parametrize(
         ("tokens", "expected", "info"),
@@ -212,8 +130,18 @@ def test_a_constant_that_is_fixed_is_no_parameter() -> None:
     assert list(component.arrays()) == ["output"]
 
 
-def test_info_of_an_infinite_count() -> None:
-    """Info shows any count that a file can hold, even an infinite one."""
-    component = BackpropTruncationComponent(dim=2, count_zeroing_boundaries=np.inf)
+def test_info_of_counts() -> None:
+    """Counts become proportions; any count that a file can hold is shown, even an infinite one."""
+    component = BackpropTruncationComponent(
+        dim=2, num_clipped=1, num_zeroed=3, count=4, count_zeroing_boundaries=6
+    )
 
-    assert component.info().endswith(", zeroed-proportion=0, count-zeroing-boundaries=inf")
+    assert component.info() == (
+        "BackpropTruncationComponent, dim=2, scale=1, count=4, recurrence-interval=1, "
+        "clipping-threshold=30, clipped-proportion=0.25, zeroing-threshold=15, "
+        "zeroing-interval=20, zeroed-proportion=0.5, count-zeroing-boundaries=6"
+    )
+    clipped = ClipGradientComponent(dim=2, num_clipped=1, count=4, self_repair_scale=0.0)
+    assert clipped.info().endswith("clipped-proportion=0.25")
+    endless = component.replace(count_zeroing_boundaries=np.inf).info()
+    assert endless.endswith(", zeroed-proportion=0, count-zeroing-boundaries=inf")

@@ -5,17 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from component_forms import binary, from_binary, from_config, from_text
+from component_forms import binary, from_binary, from_config
 from nnet3_descriptors.components import (
-    ClipGradientComponent,
     CompositeComponent,
     ConvolutionComponent,
-    DropoutComponent,
     LstmNonlinearityComponent,
     NaturalGradientPerElementScaleComponent,
-    NormalizeComponent,
-    PerElementOffsetComponent,
-    PerElementScaleComponent,
     PermuteComponent,
     TanhComponent,
 )
@@ -27,6 +22,8 @@ COMPOSITE = (
     "component2='type=BatchNormComponent dim=6' "
     "component3='type=AffineComponent input-dim=6 output-dim=2'"
 )
+
+POOLING = "input-dim=3 left-context=1 right-context=1"
 
 
 def test_self_repair_of_an_lstm() -> None:
@@ -44,6 +41,8 @@ def test_self_repair_of_an_lstm() -> None:
 @pytest.mark.parametrize(
     ("type_name", "text", "field", "expected"),
     [
+        ("AffineComponent", "matrix={} output-dim=2", "linear_params", [[1, 2], [4, 5]]),
+        ("AffineComponent", "matrix={} output-dim=2", "bias_params", [3, 6]),
         ("FixedAffineComponent", "matrix={}", "linear_params", [[1, 2], [4, 5]]),
         ("FixedAffineComponent", "matrix={}", "bias_params", [3, 6]),
         ("ConvolutionComponent",
@@ -84,104 +83,54 @@ def test_parameters_from_a_file(
          Property.PROPAGATE_IN_PLACE),
         ("ConstantFunctionComponent", "input-dim=4 output-dim=3 is-updatable=false",
          "input-dim=4 output-dim=3", Property.UPDATABLE),
+        ("TdnnComponent", "input-dim=2 output-dim=2 time-offsets=0",
+         "input-dim=2 output-dim=2 time-offsets=0 use-bias=f", Property.PROPAGATE_ADDS),
+        ("ConstantComponent", "output-dim=4 is-updatable=false", "output-dim=4",
+         Property.UPDATABLE),
+        ("GeneralDropoutComponent", "dim=4", "dim=4 block-dim=2",
+         Property.INPUT_CONTIGUOUS | Property.OUTPUT_CONTIGUOUS),
+        ("StatisticsExtractionComponent", "input-dim=3 include-variance=false", "input-dim=3",
+         Property.BACKPROP_NEEDS_INPUT),
+        ("StatisticsPoolingComponent", POOLING, f"{POOLING} output-stddevs=true",
+         Property.BACKPROP_NEEDS_OUTPUT),
+        ("StatisticsPoolingComponent", f"{POOLING} num-log-count-features=1",
+         f"{POOLING} output-stddevs=true", Property.BACKPROP_NEEDS_INPUT),
     ],
 )  # fmt: skip
 def test_properties_depend_on_the_configuration(
     type_name: str, first: str, second: str, difference: Property
 ) -> None:
-    """Blocks need contiguous rows; components that change the dimension cannot work in place."""
+    """Blocks need contiguous rows; components that change the dimension cannot work in place.
+
+    `tests/test_component_properties.py` has Kaldi's properties of one configuration of each type.
+    """
     before, after = from_config(type_name, first), from_config(type_name, second)
 
     assert before.properties | difference == after.properties
     assert not before.properties & difference
 
 
-class TestOlderFiles:
-    """Tokens that older files lack, or have with another name or place."""
+def test_is_gradient_is_written_twice() -> None:
+    """Two types write the gradient flag at the end as well as after the learning rate."""
+    scale = from_config("NaturalGradientPerElementScaleComponent", "dim=2")
+    data = binary(scale.replace(is_gradient=True))
 
-    def test_normalize_of_2015(self) -> None:
-        """Older files call the number of columns Dim, and have statistics."""
-        component = from_text(
-            "<NormalizeComponent> <Dim> 2 <ValueAvg>  [ ]\n<DerivAvg>  [ ]\n<Count> 0 "
-            "</NormalizeComponent> "
-        )
+    assert data.count(b"<IsGradient> T") == 2
+    assert binary(scale).count(b"<IsGradient> F") == 1
+    restored = from_binary(data)
+    assert isinstance(restored, NaturalGradientPerElementScaleComponent)
+    assert "is-gradient=true" in restored.info()
 
-        assert component == NormalizeComponent(input_dim=2)
 
-    def test_clip_gradient_without_self_repair(self) -> None:
-        """Files without self-repair settings mean none, unlike config lines."""
-        component = from_text(
-            "<ClipGradientComponent> <Dim> 2 <ClippingThreshold> 5 <NormBasedClipping> T "
-            "<NumElementsClipped> 1 <NumElementsProcessed> 4 </ClipGradientComponent> "
-        )
+def test_permutation_in_floating_point() -> None:
+    """Early binary files store the column map as numbers, with a wrong last one."""
+    writer = BinaryWriter()
+    writer.token("<PermuteComponent>")
+    writer.token("<ColumnMap>")
+    writer.vector(np.float32([1.0001, 0, 0]))
+    writer.token("</PermuteComponent>")
 
-        assert isinstance(component, ClipGradientComponent)
-        assert component.self_repair_scale == 0.0
-        assert component.self_repair_clipped_proportion_threshold == 1.0
-        assert "clipped-proportion=0.25" in component.info()
-        assert "self-repair" not in component.info()
-
-    def test_dropout_without_modes(self) -> None:
-        """Older files have dropout for elements only, and no test mode."""
-        component = from_text(
-            "<DropoutComponent> <Dim> 2 <DropoutProportion> 0.5 </DropoutComponent> "
-        )
-
-        assert component == DropoutComponent(dim=2, dropout_proportion=0.5)
-
-    def test_offsets_without_blocks(self) -> None:
-        """In older files, the number of offsets is the number of columns."""
-        component = from_text(
-            "<PerElementOffsetComponent> <LearningRate> 0.1 <Offsets>  [ 1 2 ]\n<IsGradient> F "
-            "</PerElementOffsetComponent> "
-        )
-
-        assert isinstance(component, PerElementOffsetComponent)
-        assert component.dim == 2
-        assert component.use_natural_gradient
-
-    @pytest.mark.parametrize("name", ["BlockAffineComponent", "RepeatedAffineComponent"])
-    def test_is_gradient_stood_at_the_end(self, name: str) -> None:
-        """Older files have the gradient flag after the parameters."""
-        blocks = "<NumBlocks>" if name.startswith("Block") else "<NumRepeats>"
-        component = from_text(
-            f"<{name}> <LearningRate> 0.1 {blocks} 1 <LinearParams>  [\n  1 2 ]\n"
-            f"<BiasParams>  [ 3 ]\n<IsGradient> T </{name}> "
-        )
-
-        assert component.info().startswith(f"{name}, input-dim=2, output-dim=1")
-        assert "is-gradient=true" in component.info()
-
-    def test_is_gradient_is_written_twice(self) -> None:
-        """Two types write the gradient flag at the end as well as after the learning rate."""
-        scale = from_config("NaturalGradientPerElementScaleComponent", "dim=2")
-        data = binary(scale.replace(is_gradient=True))
-
-        assert data.count(b"<IsGradient> T") == 2
-        assert binary(scale).count(b"<IsGradient> F") == 1
-        restored = from_binary(data)
-        assert isinstance(restored, NaturalGradientPerElementScaleComponent)
-        assert restored.is_gradient
-
-    def test_max_change_of_a_minibatch(self) -> None:
-        """An obsolete setting is ignored."""
-        component = from_text(
-            "<NaturalGradientPerElementScaleComponent> <LearningRate> 0.1 <Params>  [ 1 ]\n"
-            "<IsGradient> F <Rank> 1 <UpdatePeriod> 2 <NumSamplesHistory> 3 <Alpha> 4 "
-            "<MaxChangePerMinibatch> 5 </NaturalGradientPerElementScaleComponent> "
-        )
-
-        assert isinstance(component, PerElementScaleComponent)
-
-    def test_permutation_in_floating_point(self) -> None:
-        """Early binary files store the column map as numbers, with a wrong last one."""
-        writer = BinaryWriter()
-        writer.token("<PermuteComponent>")
-        writer.token("<ColumnMap>")
-        writer.vector(np.float32([1.0001, 0, 0]))
-        writer.token("</PermuteComponent>")
-
-        assert from_binary(b"".join(writer.chunks)) == PermuteComponent(column_map=(1, 0, 2))
+    assert from_binary(b"".join(writer.chunks)) == PermuteComponent(column_map=(1, 0, 2))
 
 
 class TestComposite:

@@ -4,33 +4,12 @@ import functools
 
 import component_forms
 import numpy as np
-import pytest
 
 SIZES = "num-filters-in=2 num-filters-out=3 height-in=4 height-out=4"
 
 
 from_config = functools.partial(component_forms.from_config, "TimeHeightConvolutionComponent")
 """The component that a config line describes."""
-
-
-def test_defaults_are_those_of_kaldi() -> None:
-    """All time offsets are required; the variance of weights preserves that of the input."""
-    component = from_config(
-        "num-filters-in=16 num-filters-out=200 height-in=4 height-out=4 "
-        "time-offsets=-1,0,1 height-offsets=-1,0,1"
-    )
-
-    assert component.required_time_offsets == (-1, 0, 1)
-    assert component.time_offsets == (-1, 0, 1)
-    assert component.offsets[:4] == ((-1, -1), (-1, 0), (-1, 1), (0, -1))
-    assert (component.rank_in, component.rank_out) == (73, 80)
-    assert (component.alpha_in, component.alpha_out) == (4.0, 4.0)
-    assert (component.num_minibatches_history, component.max_memory_mb) == (4.0, 200.0)
-    assert component.use_natural_gradient
-    assert component.linear_params.shape == (200, 144)
-    assert component.linear_params.std() == pytest.approx(1 / 12, rel=0.02)
-    assert not component.bias_params.any()
-    assert (component.input_dim, component.output_dim) == (64, 800)
 
 
 def test_offsets_may_be_listed_in_any_order() -> None:
