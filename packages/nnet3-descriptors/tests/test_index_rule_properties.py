@@ -1,4 +1,4 @@
-"""Index rules over whole arrays give what a plain loop over single indexes gives."""
+"""The rows that components need, and their order: what a plain loop over single indexes gives."""
 
 import math
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from collections.abc import Callable
 import attrs
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from nnet3_descriptors.components import (
     BackpropTruncationComponent,
@@ -16,6 +16,7 @@ from nnet3_descriptors.components import (
     DropoutMaskComponent,
     GeneralDropoutComponent,
     GeneralDropoutPrecomputedIndexes,
+    NoOpComponent,
     PrecomputedIndexes,
     RestrictedAttentionComponent,
     SpecAugmentTimeMaskComponent,
@@ -34,6 +35,7 @@ from nnet3_descriptors.indexes import (
     LEAST_TIME,
     NO_TIME,
     as_indexes,
+    distinct,
     index_keys,
     index_order,
     make_indexes,
@@ -86,6 +88,13 @@ def times_between(index: Index, first: int, last: int, step: int = 1) -> list[In
     """The indexes of other times, from first to last."""
     n, _, x = index
     return [(n, t, x) for t in range(first, last + 1, step)]
+
+
+def tdnn(*time_offsets: int) -> TdnnComponent:
+    """A time-delay layer of one column."""
+    return TdnnComponent(
+        time_offsets=time_offsets, linear_params=np.ones((1, len(time_offsets))), bias_params=[0]
+    )
 
 
 class TestStatistics:
@@ -151,28 +160,6 @@ class TestStatistics:
         reached = [[i for i, rows in enumerate(sums) if row in rows] for row in range(len(rows_in))]
         assert reached == [list(range(*pair)) for pair in precomputed.backward_indexes]
 
-    @given(st.sets(st.tuples(st.integers(-4, 4), st.integers(0, 1)), min_size=1), st.integers(1, 3))
-    def test_first_sequence_tells(self, times: set[tuple[int, int]], num_sequences: int) -> None:
-        """Order and ranges of equal sequences follow from the rows of the first one."""
-        rows = make_indexes(
-            *np.array([(n, t, x) for n in range(num_sequences) for t, x in sorted(times)]).T
-        )
-        rows = rows[index_order(rows)]
-        first = rows[rows[:, 0] == 0]
-        for component in (
-            StatisticsExtractionComponent(input_dim=2),
-            StatisticsPoolingComponent(input_dim=3, left_context=2, right_context=1),
-        ):
-            inputs, outputs = component.reorder_indexes(rows, rows)
-            *of_first, input_block, output_block = component.reorder_repeated_indexes(first, first)
-
-            assert input_block == output_block == len(first)
-            assert rows_of(inputs[: len(first)]) == rows_of(of_first[0])
-            assert rows_of(outputs[: len(first)]) == rows_of(of_first[1])
-            assert component.precompute_indexes(
-                inputs, outputs, True
-            ) == component.precompute_repeated_indexes(*of_first, True, num_sequences)
-
     def test_without_backward_computation(self) -> None:
         """Indexes that only the backward computation needs are left out."""
         rows = make_indexes(0, [0, 1])
@@ -189,11 +176,57 @@ class TestStatistics:
         )
 
 
-def tdnn(time_offsets: list[int]) -> TdnnComponent:
-    """A time-delay layer of one column."""
-    return TdnnComponent(
-        time_offsets=time_offsets, linear_params=np.ones((1, len(time_offsets))), bias_params=[0]
+@pytest.mark.parametrize(
+    "component",
+    [
+        *(tdnn(-1, 2), tdnn(-1, 0, 1), tdnn(-3, 0)),
+        StatisticsExtractionComponent(input_dim=2),
+        StatisticsPoolingComponent(input_dim=3, left_context=2, right_context=1),
+    ],
+)
+@given(
+    st.sets(st.tuples(st.integers(-4, 4), st.integers(0, 1)), min_size=1),
+    st.sampled_from([1, 3]),
+    st.integers(1, 4),
+)
+@settings(max_examples=settings.default.max_examples // 4)
+def test_first_sequence_tells(
+    component: Component, times: set[tuple[int, int]], step: int, num_sequences: int
+) -> None:
+    """Order and precomputed indexes of equal sequences follow from the rows of the first one."""
+
+    def of_all(rows: np.ndarray) -> np.ndarray:
+        every = np.concatenate([np.add(rows, (n, 0, 0)) for n in range(num_sequences)])
+        return every[index_order(every)]
+
+    first = as_indexes([(0, t * step, x) for t, x in sorted(times)])
+    is_tdnn = isinstance(component, TdnnComponent)
+    needed = component.input_dependencies(first)[1] if is_tdnn else first
+    given_rows = [of_all(np.unique(rows, axis=0)) for rows in (needed, first)]
+
+    inputs, outputs = component.reorder_indexes(*given_rows)
+    *of_first, input_block, output_block = component.reorder_repeated_indexes(
+        *(rows[rows[:, 0] == 0] for rows in given_rows)
     )
+
+    for rows, pattern, block in (
+        (inputs, of_first[0], input_block),
+        (outputs, of_first[1], output_block),
+    ):
+        repeated = np.repeat(pattern.reshape(-1, 1, block, 3), num_sequences, axis=1)
+        repeated[..., 0] = np.arange(num_sequences)[:, None]
+        np.testing.assert_array_equal(rows, repeated.reshape(-1, 3))
+    assert component.precompute_indexes(
+        inputs, outputs, True
+    ) == component.precompute_repeated_indexes(*of_first, True, num_sequences)
+
+
+def test_first_sequence_does_not_tell_everything() -> None:
+    """Rules that must see all sequences return NotImplemented for repeated indexes."""
+    rows = make_indexes(0, [0, 1])
+
+    assert NoOpComponent(dim=1).reorder_repeated_indexes(rows, rows) is NotImplemented
+    assert NoOpComponent(dim=1).precompute_repeated_indexes(rows, rows, True, 2) is NotImplemented
 
 
 def convolution(time_offsets: list[int], required: set[int]) -> TimeHeightConvolutionComponent:
@@ -255,7 +288,7 @@ class TestTimeOffsets:
         outputs = {(n, t * step, x) for n, t, x in outputs}
         inputs |= {(n, t + offset, x) for n, t, x in outputs if t % 3 for offset in offsets}
 
-        self.check_rows(tdnn(offsets), outputs, inputs)
+        self.check_rows(tdnn(*offsets), outputs, inputs)
 
     @given(INDEX_SETS, INDEX_SETS, OFFSETS, st.integers(1, 3), st.data())
     def test_convolution(
@@ -312,7 +345,16 @@ class TestTimeOffsets:
 
 
 class TestRows:
-    """Components that work row by row, but differently on different rows."""
+    """Components that work row by row, some of them differently on different rows."""
+
+    @given(INDEX_SETS, INDEX_SETS)
+    def test_simple(self, outputs: set[Index], inputs: set[Index]) -> None:
+        """Output rows need only the input rows of the same index."""
+        component = NoOpComponent(dim=1)
+
+        rows = check_dependencies(component, outputs, inputs, lambda index: [index], all)
+
+        assert component.precompute_indexes(*rows, True) is None
 
     @given(INDEX_SETS, INDEX_SETS, st.integers(1, 4))
     def test_distribute(self, outputs: set[Index], inputs: set[Index], blocks: int) -> None:
@@ -520,3 +562,47 @@ def test_rows_within_windows(windows, existing: set[Index], readers: set[Index])
 def test_no_windows(windows) -> None:
     """Without a window, or with windows of several steps, there are none to look in."""
     assert Windows.of(windows) is None
+
+
+def test_tdnn_interleaves_times_between_output_steps() -> None:
+    """With every second output, input times lie in pairs, and a gap at the end is padding."""
+    component = tdnn(-1, 0, 1)
+    outputs = make_indexes(np.repeat([0, 1], 3), np.tile([0, 2, 4], 2))
+    inputs = make_indexes(np.repeat([0, 1], 7), np.tile(np.arange(-1, 6), 2))
+
+    inputs, outputs = component.reorder_indexes(inputs, outputs)
+
+    pairs = [[-1, 0], [1, 2], [3, 4], [5, NO_TIME]]
+    np.testing.assert_array_equal(
+        make_indexes(np.tile([0, 0, 1, 1], 4), np.repeat(pairs, 2, axis=0).ravel()), inputs
+    )
+    assert component.precompute_indexes(inputs, outputs, True) == TimeOffsetPrecomputedIndexes(
+        row_stride=2, row_offsets=(0, 1, 4)
+    )
+    again = component.reorder_indexes(inputs, outputs)
+    np.testing.assert_array_equal(inputs, again[0])
+    np.testing.assert_array_equal(outputs, again[1])
+
+
+def test_distinct_values() -> None:
+    """Different values are found in ascending order, as numpy.unique finds them."""
+    values = np.array([3, -1, 3, 2, 2, -1])
+
+    np.testing.assert_array_equal(np.unique(values), distinct(values))
+    np.testing.assert_array_equal([], distinct(values[:0]))
+
+
+@pytest.mark.parametrize(
+    ("component", "t"),
+    [
+        (tdnn(-3, 0, 2), 4 - 2**31),
+        (StatisticsExtractionComponent(input_dim=1, output_period=8), 2**31 - 3),
+        (StatisticsPoolingComponent(input_dim=3, left_context=2, right_context=4), 2**31 - 5),
+    ],
+)
+def test_inputs_within_32_bits(component: Component, t: int) -> None:
+    """Near the first and the last possible t, inputs are at the same distances as elsewhere."""
+    _, inputs = component.input_dependencies(make_indexes(0, t))
+    _, near_0 = component.input_dependencies(make_indexes(0, t % 40))
+
+    assert np.array_equal(inputs.astype(np.int64) - [0, t - t % 40, 0], near_0)
