@@ -77,16 +77,6 @@ class TestWeightedSum:
 
         assert total.component("relu") == nnet.component("relu")
 
-    def test_scale(self) -> None:
-        """Scaling multiplies parameters and numbers of frames; averages stay."""
-        nnet, _ = network(2, 8)
-
-        half = scale(nnet, 0.5)
-
-        assert (vectorize(half) == vectorize(nnet) * np.float32(0.5)).all()
-        assert half.component("norm").count == 4.0
-        assert (half.component("norm").stats_mean == nnet.component("norm").stats_mean).all()
-
     def test_scale_by_nothing(self) -> None:
         """Scaling by 0 leaves no parameters and no statistics."""
         none = scale(network(2, 8)[0], 0.0)

@@ -8,7 +8,6 @@ from nnet3_descriptors import (
     ConfigError,
     DimRangeNode,
     InputNode,
-    Nnet,
     OutputNode,
     node_config_lines,
     parse_config,
@@ -137,12 +136,3 @@ def test_unknown_names_in_a_large_network_are_still_quick() -> None:
         parse_config("\n".join([*lines, "output-node name=output input=input"]))
 
     assert caught.value.message == "there is no node 'input'"
-
-
-def test_base_keeps_its_components_when_nodes_change() -> None:
-    """Components are values: an extended network shares the unchanged ones."""
-    base = parse_config(CONFIG)
-    nnet = parse_config("output-node name=output3 input=a", base)
-
-    assert isinstance(nnet, Nnet)
-    assert all(new is old for new, old in zip(nnet.components, base.components, strict=True))

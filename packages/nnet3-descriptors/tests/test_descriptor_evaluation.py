@@ -23,11 +23,6 @@ def sum_descriptor(text: str) -> SumDescriptor:
     return part
 
 
-def available(*rows: str) -> np.ndarray:
-    """Returns leaf availability from one string of 0 and 1 per leaf."""
-    return np.array([[letter == "1" for letter in row] for row in rows])
-
-
 class TestMapToInput:
     """Tests for `ForwardingDescriptor.map_to_input`."""
 
@@ -94,26 +89,6 @@ class TestShift:
 
 class TestOptionalTerms:
     """Tests for the constants of sum descriptors; which leaves enter is tested as a property."""
-
-    @pytest.mark.parametrize(
-        ("text", "leaves", "expected"),
-        [
-            ("Sum(a, b)", ["01", "11"], [0, 0]),
-            ("Sum(a, Const(1.5, 3))", ["01"], [0, 1.5]),
-            ("Sum(Const(1, 3), Sum(a, Const(2, 3)))", ["11"], [3, 3]),
-            ("Failover(a, Const(2, 3))", ["01"], [2, 0]),
-            ("Failover(Sum(a, Const(1, 3)), Const(2, 3))", ["01"], [2, 1]),
-            ("IfDefined(Sum(a, Const(1, 3)))", ["01"], [0, 1]),
-        ],
-    )
-    def test_which_constants_enter(
-        self, text: str, leaves: list[str], expected: list[float]
-    ) -> None:
-        """The constants of the used branches are added up, row by row."""
-        term = sum_descriptor(text).constant_term(available(*leaves))
-
-        assert np.float32 == term.dtype
-        assert expected == term.tolist()
 
     @pytest.mark.parametrize(
         ("text", "constant", "optional"),

@@ -32,16 +32,12 @@ def descriptors(
         depth: The deepest nesting.
         forwarding: Whether to leave out forms that make it a sum.
     """
-    parts = draw(st.integers(1, 3)) if parts is None else parts
-    if depth == 0 and parts == 1:
-        return draw(st.sampled_from(NODES))
-    forms = ["Append"]
+    parts = draw(st.sampled_from([1, 1, 1, 2, 3])) if parts is None else parts
+    forms = [] if parts > 1 else ["", "" if forwarding else "Const"]
     if depth > 0:
-        forms += ["Offset", "Switch", "Round", "ReplaceIndex", "Scale"]
-        forms += [] if forwarding else ["Sum", "Failover", "IfDefined"]
-    if parts == 1:
-        forms += ["", "" if forwarding else "Const"]
-    form = draw(st.sampled_from(forms))
+        forms += ["Append", "Offset", "Switch", "Round", "ReplaceIndex", "Scale"]
+        forms += [] if forwarding else ["Sum", "Sum", "Failover", "Failover", "IfDefined"]
+    form = draw(st.sampled_from(forms or ["Append"]))
     below = max(depth - 1, 0)
 
     def operand(count: int = parts, only_forwarding: bool = forwarding) -> str:
@@ -140,22 +136,28 @@ def added(terms: Sequence[tuple[dict, float]]) -> Value:
 
 
 def evaluate_normal_form(part: SumDescriptor, t: int, x: int, available: Availability) -> Value:
-    """Returns the value of one part at (t, x), by the methods of the classes."""
+    """Returns the value of one part at (t, x), by the methods of the classes.
+
+    They are asked about a second row, too, for which everything is available.
+    """
     indexes = make_indexes(0, t, x)
     cindexes = [leaf.map_to_input(indexes, NODE_INDEX)[0].tolist() for leaf in part.leaves]
     keys = [(NODES[node], t, x) for node, _, t, x in cindexes]
-    leaf_available = np.array([[available(*key)] for key in keys], dtype=bool).reshape(-1, 1)
+    leaf_available = np.array([(available(*key), True) for key in keys], bool).reshape(-1, 2)
+    constants = part.constant_term(leaf_available)
+    assert constants.dtype == np.float32
+    assert constants[1] == part.constant
     if not part.computable(leaf_available)[0]:
-        assert not part.used(leaf_available).any()
+        assert not part.used(leaf_available)[:, 0].any()
+        assert constants[0] == 0.0
         return None
     used = part.used(leaf_available)[:, 0]
-    constant = float(part.constant_term(leaf_available)[0])
     terms = [
         ({key: float(np.ravel(leaf.scale(indexes))[0])}, 0.0)
         for leaf, key, is_used in zip(part.leaves, keys, used, strict=True)
         if is_used
     ]
-    return added([*terms, ({}, constant)])
+    return added([*terms, ({}, float(constants[0]))])
 
 
 @given(descriptors())

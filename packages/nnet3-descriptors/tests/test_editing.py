@@ -170,7 +170,7 @@ class TestStructure:
 
 
 class TestLowRank:
-    """Tests for reduce-rank and apply-svd."""
+    """Tests for reduce-rank and apply-svd; `tests/test_reference_models.py` has Kaldi's factors."""
 
     def test_reduce_rank(self) -> None:
         """The matrix becomes the nearest matrix of the requested rank; the bias stays."""
@@ -202,10 +202,6 @@ class TestLowRank:
         )
         assert nnet.component_names[-2:] == ("tdnn1.affine_a", "tdnn1.affine_b")
         assert "tdnn2.affine" in nnet.component_names
-        arrays = nnet.state_dict()
-        product = arrays["tdnn1.affine_b.linear_params"] @ arrays["tdnn1.affine_a.params"]
-        reduced = reduce_rank(NNET, "tdnn1.affine", 3).state_dict()["tdnn1.affine.linear_params"]
-        np.testing.assert_allclose(product, reduced, atol=1e-6)
 
     def test_apply_svd_keeps_the_settings_of_training(self) -> None:
         """Learning rate, factor, max-change and regularization go to both components."""

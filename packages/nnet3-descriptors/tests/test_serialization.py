@@ -126,16 +126,12 @@ class TestRoundTrip:
         assert not again.matrix.flags.writeable
         assert not again.masks[0].flags.writeable
 
-    @pytest.mark.parametrize("number", [float("inf"), float("-inf"), 1e-300, 0.1, -0.0])
+    @pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan, 1e-300, 0.1, -0.0])
     def test_numbers_are_exact(self, number: float) -> None:
-        """Numbers are restored to the last bit, infinite ones too."""
+        """Numbers are restored to the last bit, infinite and undefined ones too."""
         again = unpack(pack(Things(number=number)))
 
         assert np.float64(again.number).tobytes() == np.float64(number).tobytes()
-
-    def test_undefined_numbers(self) -> None:
-        """NaN is restored."""
-        assert np.isnan(unpack(pack(Things(number=float("nan")))).number)
 
     def test_arrays_need_not_be_contiguous(self) -> None:
         """A view is stored with the elements that it shows."""
