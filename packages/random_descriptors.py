@@ -1,10 +1,13 @@
-"""Random descriptors as strategies, for the tests of graphs and those of the compiler."""
+"""Random descriptors and lines of nodes, for the tests of graphs and those of the compiler."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from hypothesis import strategies as st
 from nnet3_descriptors.descriptors import (
     Const,
+    Descriptor,
     Failover,
     ForwardingDescriptor,
     IfDefined,
@@ -78,3 +81,32 @@ def sums(
         return IfDefined(first)
     second = draw(sums(earlier, dim, cycle, depth + 1))
     return Sum(first, second) if kind == "sum" else Failover(first, second)
+
+
+def node_lines(name: str, config: str, parts: Sequence[SumDescriptor]) -> list[str]:
+    """The config lines of a component and its node."""
+    return [
+        f"component name={name} type={config}",
+        f"component-node name={name} component={name} input={Descriptor(tuple(parts))}",
+    ]
+
+
+def mean_lines(
+    name: str, source: SumDescriptor, dim: int, *, period: int = 1, left: int, right: int
+) -> list[str]:
+    """The config lines of a mean over some frames, and of the sums that it is made of."""
+    sums_of_frames = Node(f"{name}.sums")
+    return [
+        *node_lines(
+            f"{name}.sums",
+            f"StatisticsExtractionComponent input-dim={dim} input-period=1 "
+            f"output-period={period} include-variance=false",
+            [source],
+        ),
+        *node_lines(
+            name,
+            f"StatisticsPoolingComponent input-dim={dim + 1} input-period={period} "
+            f"left-context={left} right-context={right} num-log-count-features=0",
+            [Round(sums_of_frames, period) if period > 1 else sums_of_frames],
+        ),
+    ]

@@ -8,40 +8,18 @@ Nodes for descriptors have `DIM` columns; wider components are read through dim-
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import reject
+from hypothesis import note, reject
 from hypothesis import strategies as st
 from nnet3_computation import ComputationRequest, IoSpecification
-from nnet3_descriptors import (
-    ComponentInputNode,
-    ComponentNode,
-    DimRangeNode,
-    InputNode,
-    Nnet,
-    OutputNode,
-)
-from nnet3_descriptors.components import (
-    BackpropTruncationComponent,
-    LinearComponent,
-    NoOpComponent,
-    StatisticsExtractionComponent,
-    StatisticsPoolingComponent,
-    TdnnComponent,
-)
-from nnet3_descriptors.descriptors import (
-    Descriptor,
-    Failover,
-    ForwardingDescriptor,
-    IfDefined,
-    Node,
-    Offset,
-    SumDescriptor,
-)
+from nnet3_descriptors import ComponentNode, Nnet, parse_config
+from nnet3_descriptors.descriptors import Failover, IfDefined, Node, Offset, SumDescriptor
 from nnet3_graph import (
+    ComputationGraph,
     NotComputableError,
     UnboundedComputationError,
     build_computation_graph,
 )
-from random_descriptors import leaves, sums
+from random_descriptors import leaves, mean_lines, node_lines, sums
 from small_networks import has_circle
 
 DIM = 2
@@ -59,81 +37,45 @@ def cycles(draw: st.DrawFn, earlier: list[str], later: list[str]) -> SumDescript
 def networks(draw: st.DrawFn) -> Nnet:
     """A network with one or two inputs and outputs, and a few components."""
     names = ["input", "side"][: draw(st.integers(1, 2))]
-    nodes: list = [InputNode(name=name, dim=DIM) for name in names]
+    lines = [f"input-node name={name} dim={DIM}" for name in names]
     num_layers = draw(st.integers(1, 4))
     layers = [f"layer{number}" for number in range(num_layers)]
     is_wide = [draw(st.integers(0, 2)) == 0 for _ in layers]
-    rng = np.random.default_rng(draw(st.integers(0, 99)))
-    components = []
     for number, layer in enumerate(layers):
-        if not is_wide[number] and draw(st.integers(0, 6)) == 0:
-            nodes += _pooling_nodes(layer, draw(leaves(names + layers[:number])))
-            pooling = StatisticsPoolingComponent(
-                input_dim=DIM + 1, left_context=draw(st.integers(1, 3)), right_context=1
-            )
-            components += [
-                (
-                    f"{layer}.sums",
-                    StatisticsExtractionComponent(input_dim=DIM, include_variance=False),
-                ),
-                (layer, pooling),
-            ]
-            continue
-        component_node = f"{layer}.wide" if is_wide[number] else layer
-        out_dim = WIDE if is_wide[number] else DIM
         earlier = names + layers[:number]
+        if not is_wide[number] and draw(st.integers(0, 6)) == 0:
+            source, left = draw(leaves(earlier)), draw(st.integers(1, 3))
+            lines += mean_lines(layer, source, DIM, left=left, right=1)
+            continue
         terms = sums(earlier, DIM, cycles(earlier, layers[number:]))
         parts = draw(st.lists(terms, min_size=1, max_size=3))
-        nodes += [
-            ComponentInputNode(name=f"{component_node}_input", descriptor=Descriptor(tuple(parts))),
-            ComponentNode(name=component_node, component=layer),
-        ]
+        node, out_dim = (f"{layer}.wide", WIDE) if is_wide[number] else (layer, DIM)
+        lines += node_lines(node, draw(_components(DIM * len(parts), out_dim)), parts)
         if is_wide[number]:
             offset = draw(st.integers(0, WIDE - DIM))
-            range_node = DimRangeNode(name=layer, source=component_node, dim_offset=offset, dim=DIM)
-            nodes.insert(draw(st.sampled_from([len(names), len(nodes)])), range_node)
-        components.append((layer, draw(_components(rng, DIM * len(parts), out_dim))))
-    outputs = ["output", "output-2"][: draw(st.integers(1, 2))]
-    for name in outputs:
-        descriptor = Descriptor((draw(sums(names + layers, DIM)),))
-        nodes.append(OutputNode(name=name, descriptor=descriptor))
-    return Nnet(
-        component_names=tuple(name for name, _ in components),
-        components=tuple(component for _, component in components),
-        nodes=tuple(nodes),
-    )
-
-
-def _pooling_nodes(name: str, source: ForwardingDescriptor) -> list:
-    """Nodes that take the mean over neighbouring frames."""
-    return [
-        ComponentInputNode(name=f"{name}.sums_input", descriptor=Descriptor((source,))),
-        ComponentNode(name=f"{name}.sums", component=f"{name}.sums"),
-        ComponentInputNode(name=f"{name}_input", descriptor=Descriptor((Node(f"{name}.sums"),))),
-        ComponentNode(name=name, component=name),
-    ]
+            lines.insert(
+                draw(st.sampled_from([len(names), len(lines)])),
+                f"dim-range-node name={layer} input-node={node} dim-offset={offset} dim={DIM}",
+            )
+    for name in ["output", "output-2"][: draw(st.integers(1, 2))]:
+        lines.append(f"output-node name={name} input={draw(sums(names + layers, DIM))}")
+    config = "\n".join(lines)
+    note(config)
+    return parse_config(config, rng=np.random.default_rng(draw(st.integers(0, 99))))
 
 
 @st.composite
-def _components(draw: st.DrawFn, rng: np.random.Generator, input_dim: int, output_dim: int):
-    kinds = ["linear", "tdnn"] + ["no-op", "truncation"] * (input_dim == output_dim)
+def _components(draw: st.DrawFn, input_dim: int, output_dim: int) -> str:
+    """The type and the options of a linear component."""
+    kinds = ["Linear", "Tdnn"] + ["NoOp", "BackpropTruncation"] * (input_dim == output_dim)
     kind = draw(st.sampled_from(kinds))
-    if kind == "truncation":
-        return BackpropTruncationComponent(dim=input_dim)
-    if kind == "no-op":
-        return NoOpComponent(dim=input_dim)
-    if kind == "linear":
-        return LinearComponent(params=_matrix(rng, output_dim, input_dim))
+    if kind not in ("Linear", "Tdnn"):
+        return f"{kind}Component dim={input_dim}"
+    options = f"{kind}Component input-dim={input_dim} output-dim={output_dim} param-stddev=1"
+    if kind == "Linear":
+        return options
     offsets = draw(st.lists(st.integers(-2, 2), min_size=1, max_size=3, unique=True))
-    return TdnnComponent(
-        time_offsets=tuple(offsets),
-        linear_params=_matrix(rng, output_dim, input_dim * len(offsets)),
-        bias_params=np.zeros(0, np.float32),
-    )
-
-
-def _matrix(rng: np.random.Generator, rows: int, cols: int) -> np.ndarray:
-    return rng.standard_normal((rows, cols)).astype(np.float32)
+    return f"{options} time-offsets={','.join(map(str, offsets))} use-bias=false"
 
 
 @st.composite
@@ -187,13 +129,21 @@ def examples(draw: st.DrawFn, derivatives: bool = True) -> tuple[Nnet, Computati
     """A network and a request that it can compute."""
     nnet = draw(networks())
     request = draw(requests(nnet, derivatives))
+    _graph_or_reject(nnet, request)
+    return nnet, request
+
+
+def _graph_or_reject(
+    nnet: Nnet, request: ComputationRequest, previous: ComputationGraph | None = None
+) -> ComputationGraph:
+    """The graph of a request; an example that cannot be computed is drawn again."""
     try:
-        graph = build_computation_graph(nnet, request)
+        graph = build_computation_graph(nnet, request, previous)
     except (NotComputableError, UnboundedComputationError):
         reject()
     if has_circle(graph):
         reject()
-    return nnet, request
+    return graph
 
 
 @st.composite
@@ -222,12 +172,7 @@ def segmented_examples(draw: st.DrawFn) -> tuple[Nnet, list[ComputationRequest]]
                 ],
             )
         )
-        try:
-            graph = build_computation_graph(nnet, requests[-1], graph)
-        except (NotComputableError, UnboundedComputationError):
-            reject()
-        if has_circle(graph):
-            reject()
+        graph = _graph_or_reject(nnet, requests[-1], graph)
     return nnet, requests
 
 

@@ -13,15 +13,12 @@ from hypothesis import strategies as st
 from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import ComponentNode, Nnet, parse_config
 from nnet3_descriptors.descriptors import (
-    Descriptor,
     Failover,
     IfDefined,
-    Node,
     Offset,
-    Round,
     SumDescriptor,
 )
-from random_descriptors import MAX_OFFSET, leaves, sums
+from random_descriptors import MAX_OFFSET, leaves, mean_lines, node_lines, sums
 
 STEP = (30, 8)
 """More than any chain of offsets (t, x) of these networks without a cycle."""
@@ -81,31 +78,8 @@ def component_lines(draw: st.DrawFn, name: str, parts: list[SumDescriptor]) -> l
         case "statistics":
             period = draw(st.integers(1, 2))
             context = period * draw(st.integers(0, 1))
-            extract, pool = f"{name}-extract", f"{name}-pool"
-            return [
-                *node_lines(
-                    extract,
-                    f"StatisticsExtractionComponent input-dim=1 input-period=1 "
-                    f"output-period={period}",
-                    parts,
-                ),
-                *node_lines(
-                    pool,
-                    f"StatisticsPoolingComponent input-dim=3 input-period={period} "
-                    f"left-context={context} right-context={period} num-log-count-features=0",
-                    [Round(Node(extract), period)],
-                ),
-                *node_lines(name, "AffineComponent input-dim=2 output-dim=1", [Node(pool)]),
-            ]
+            return mean_lines(name, parts[0], 1, period=period, left=context, right=period)
     return node_lines(name, config, parts)
-
-
-def node_lines(name: str, config: str, parts: list[SumDescriptor]) -> list[str]:
-    """The config lines of a component and its node."""
-    return [
-        f"component name={name} type={config}",
-        f"component-node name={name} component={name} input={Descriptor(tuple(parts))}",
-    ]
 
 
 @st.composite
