@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from nnet3_tables import read_objects
+from nnet3_tables import read_objects, write_table
 
 
 def read_archive(path: Path) -> dict[str, np.ndarray]:
@@ -27,6 +27,13 @@ def read_vectors(path: Path) -> dict[str, np.ndarray]:
 def read_by_key(path: Path | str, decode: Callable[..., Any]) -> dict[str, Any]:
     """The objects of an archive by key, in its order."""
     return {entry.key: entry.value for entry in read_objects(f"ark:{path}", decode)}
+
+
+def write_arrays(table: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes vectors or matrices by key to a table."""
+    with write_table(table) as writer:
+        for key, array in arrays.items():
+            writer.write(key, array)
 
 
 def write_archive(path: Path, matrices: Mapping[str, np.ndarray]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -45,41 +45,6 @@ def check_derivatives(
     if "gradient" in case.arrays:
         gradient = {"gradient": vectorize(computer.gradient)}
         assert_close(gradient, {"gradient": case.arrays["gradient"]}, tolerance)
-
-
-def results(
-    nnet: Nnet,
-    computation: NnetComputation,
-    inputs: Mapping[str, np.ndarray],
-    output_derivs: Mapping[str, np.ndarray],
-    device: Any,
-    *,
-    has_gradient: bool,
-    statistics: Collection[str] = (),
-) -> dict[str, np.ndarray]:
-    """Outputs, derivatives, gradient and some statistics that a device gives; those with elements.
-
-    Args:
-        nnet: The network.
-        computation: A computation of it.
-        inputs: The inputs.
-        output_derivs: The derivatives of outputs, for a backward pass, or none.
-        device: The device.
-        has_gradient: Whether the computation has a gradient.
-        statistics: The fields of components that are wanted, where a component has them.
-    """
-    computer = NnetComputer(nnet, computation, device)
-    found = {f"output/{name}": array for name, array in computer.forward(inputs).items()}
-    if output_derivs:
-        derivatives = computer.backward(output_derivs)
-        found |= {f"input_deriv/{name}": array for name, array in derivatives.items()}
-    if has_gradient:
-        found["gradient"] = vectorize(computer.gradient)
-    for name, component in zip(nnet.component_names, computer.nnet.components, strict=True):
-        for field in statistics:
-            average = getattr(component, field, np.zeros(0))
-            found[f"{name}/{field}"] = np.asarray(average, dtype=np.float32)
-    return {name: array for name, array in found.items() if array.size}
 
 
 def check_values(computer: Any, case: ReferenceCase, dtype: type = np.float32) -> None:

@@ -29,21 +29,19 @@ CHAIN = (
 PHONES = {"<eps>": 0, "a_B": 1, "a_E": 2, "o_S": 3, "#0": 4}
 
 
-def make_graph() -> kaldifst.StdVectorFst:
-    """Any sequence of the words "aa" (phones a_B and a_E) and "o"; transition-ids 2, 4, 6 enter."""
-    graph = kaldifst.StdVectorFst()
-    for _ in range(4):
-        graph.add_state()
-    graph.start = 0
-    for state, ids, word, next_state in (
-        *((0, 2, 1, 1), (1, 1, 0, 1), (1, 4, 0, 2), (2, 3, 0, 2)),
-        *((0, 6, 2, 3), (3, 5, 0, 3)),
-    ):
-        graph.add_arc(state, kaldifst.StdArc(ids, word, 0.5, next_state))
-    for state in (2, 3):
-        graph.add_arc(state, kaldifst.StdArc(0, 0, 0.0, 0))
-        graph.set_final(state, 0.0)
-    return graph
+GRAPH = """
+0 1 2 1 0.5
+1 1 1 0 0.5
+1 2 4 0 0.5
+2 2 3 0 0.5
+0 3 6 2 0.5
+3 3 5 0 0.5
+2 0 0 0
+3 0 0 0
+2
+3
+"""
+"""Any sequence of the words "aa" (phones a_B and a_E) and "o"; transition-ids 2, 4, 6 enter."""
 
 
 def make_transcriber(root: Path, rate: int = 16000) -> Path:
@@ -74,7 +72,7 @@ def make_transcriber(root: Path, rate: int = 16000) -> Path:
     (root / "phones.txt").write_text("".join(f"{name} {n}\n" for name, n in PHONES.items()))
     (root / "graph" / "words.txt").write_text("<eps> 0\naa 1\no 2\n")
     (root / "graph" / "phones" / "word_boundary.int").write_text("1 begin\n2 end\n3 singleton\n")
-    make_graph().write(str(root / "graph" / "HCLG.fst"))
+    kaldifst.compile(GRAPH).write(str(root / "graph" / "HCLG.fst"))
     return root
 
 

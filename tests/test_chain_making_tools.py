@@ -10,8 +10,8 @@ import attrs
 import numpy as np
 import pytest
 from chain_graphs import largest_difference
-from kaldi_tables import read_by_key
-from nnet3_tables import ObjectWriter, read_objects, write_table
+from kaldi_tables import read_by_key, write_arrays
+from nnet3_tables import ObjectWriter, read_objects
 from nnet3_training import TrainingExample, read_chain_examples, read_fst
 from nnet3_training.chain import (
     ChainExampleMaker,
@@ -252,10 +252,9 @@ def test_examples_with_more() -> None:
     """Examples can have i-vectors, weights of derivatives, and several lengths."""
     supervisions = read_by_key("sup.ark", read_supervision)
     lengths = {key: each.frames_per_sequence for key, each in supervisions.items()}
-    with write_table("ark:iv.ark") as ivectors, write_table("ark:weights.ark") as weights:
-        for key, length in lengths.items():
-            ivectors.write(key, np.arange(2.0 * length).reshape(length, 2))
-            weights.write(key, np.linspace(0.0, 1.0, length))
+    ivectors = {key: np.arange(2.0 * each).reshape(each, 2) for key, each in lengths.items()}
+    write_arrays("ark:iv.ark", ivectors)
+    write_arrays("ark:weights.ark", {key: np.linspace(0, 1, each) for key, each in lengths.items()})
 
     errors = run(
         "nnet3-chain-get-egs --num-frames=28,20 --left-context=4 --right-context=4 --long-key "

@@ -17,7 +17,7 @@ import nvrtc
 import pytest
 from emulated_device import DryRun, HostPlatform, compiler
 from nnet3_computation import NnetComputation
-from nnet3_descriptors import Nnet
+from nnet3_descriptors import Nnet, vectorize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cuda import fusion
 from nnet3_runtime_cuda.cuda.platform import Gemm, Matrix
@@ -30,7 +30,7 @@ from reference_cases import (
     network,
     parametrize_cases,
 )
-from reference_programs import check_training_steps, has_derivatives, optimized, results
+from reference_programs import check_training_steps, has_derivatives, optimized
 
 TOLERANCE = 1e-4
 
@@ -44,19 +44,28 @@ def program(case: ReferenceCase) -> tuple[Nnet, NnetComputation]:
     return nnet, optimized(nnet, case.request)
 
 
-def results_of(case: ReferenceCase, device: str | HostPlatform) -> dict[str, np.ndarray]:
-    """What a device gives for a case."""
-    given = (case.node_arrays(role) for role in ("input", "output_deriv"))
-    has_gradient = case.request.need_model_derivative
-    fields = "value_avg", "deriv_avg", "oderiv_rms", "stats_mean", "stats_var"
-    return results(*program(case), *given, device, has_gradient=has_gradient, statistics=fields)
+def results(case: ReferenceCase, device: str | HostPlatform) -> dict[str, np.ndarray]:
+    """Outputs, derivatives, gradient and statistics that a device gives for a case."""
+    computer = NnetComputer(*program(case), device)
+    outputs = computer.forward(case.node_arrays("input"))
+    found = {f"output/{name}": array for name, array in outputs.items()}
+    if has_derivatives(case):
+        derivatives = computer.backward(case.node_arrays("output_deriv"))
+        found |= {f"input_deriv/{name}": array for name, array in derivatives.items()}
+    if case.request.need_model_derivative:
+        found["gradient"] = vectorize(computer.gradient)
+    for number, component in enumerate(computer.nnet.components):
+        for field in ("value_avg", "deriv_avg", "oderiv_rms", "stats_mean", "stats_var"):
+            average = getattr(component, field, np.zeros(0))
+            found[f"{field} of {number}"] = np.asarray(average, dtype=np.float32)
+    return {name: array for name, array in found.items() if array.size}
 
 
 @needs_compiler
 @parametrize_cases()
 def test_values(case: ReferenceCase) -> None:
     """Outputs, derivatives, gradient and statistics agree with the NumPy backend's."""
-    assert_close(results_of(case, HostPlatform()), results_of(case, "cpu"), TOLERANCE)
+    assert_close(results(case, HostPlatform()), results(case, "cpu"), TOLERANCE)
 
 
 @needs_compiler
@@ -101,7 +110,7 @@ def test_values_without_needless_stores(
 ) -> None:
     """Leaving out stores of overwritten values changes no result, even for small matrices."""
     monkeypatch.setattr(fusion, "SMALLEST_STORE", 1)
-    assert_close(results_of(case, HostPlatform()), results_of(case, "cpu"), TOLERANCE)
+    assert_close(results(case, HostPlatform()), results(case, "cpu"), TOLERANCE)
 
 
 def sources(case: ReferenceCase) -> list[str]:
@@ -179,7 +188,7 @@ def test_memory_is_limited() -> None:
     case = load_case("component/affine")
     message = r"needs [\d,]+ bytes of memory on host.* free; .* would fit"
     with pytest.raises(ValueError, match=message):
-        results_of(case, HostPlatform(memory_limit=1500))
+        results(case, HostPlatform(memory_limit=1500))
 
 
 def test_float64_is_refused() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from emulated_device import HostPlatform, compiler
+from kaldi_tables import write_arrays
 from nnet3 import CachingCompiler
 from nnet3_descriptors import (
     AcousticModel,
@@ -22,7 +23,7 @@ from nnet3_descriptors import (
 )
 from nnet3_descriptors.components.declaration import registry
 from nnet3_speech.hmm import read_transitions
-from nnet3_tables import read_table, write_table
+from nnet3_tables import read_table
 from nnet3_tools.entry_points import MODULES, command_of
 from reference_cases import CHAIN_REFERENCE, ROOT
 from small_networks import request_for
@@ -88,9 +89,7 @@ def for_fine_tuning() -> dict[str, object]:
     Path("lexicon.txt").write_text("nine N AY M\n", encoding="utf-8")
     known = read_table(f"ark:{DIGITS}/test.feats.ark")
     spoken = {key: features for key, features in known if key.endswith("-nine")}
-    with write_table("ark:feats.ark") as table:
-        for key, features in spoken.items():
-            table.write(key, features)
+    write_arrays("ark:feats.ark", spoken)
     Path("text").write_text("".join(f"{key} nine\n" for key in spoken), encoding="utf-8")
     return {}
 
@@ -108,8 +107,7 @@ def for_speakers() -> dict[str, object]:
     for name in ("anna-1", "anna-2", "ben-1", "ben-2", "unknown"):
         speech(Path("recordings") / f"{name}.wav")
     for name in ("speakers", "xvectors"):  # which tools of the page write
-        with write_table(f"ark:{name}.ark") as table:
-            table.write("anna", vectors[0])
+        write_arrays(f"ark:{name}.ark", {"anna": vectors[0]})
     return {
         "unknown_speakers": vectors[:50],
         "known_speakers": vectors,
@@ -183,16 +181,13 @@ def speech(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in PAGES if name not in ELSEWHERE])
+@pytest.mark.usefixtures("in_empty_folder")
 def test_code_of_pages(
-    name: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The code of a page runs from top to bottom beside the digits model, as shown."""
-    shutil.copytree(DIGITS, tmp_path, dirs_exist_ok=True)
-    speech(tmp_path / "speech.wav")
-    monkeypatch.chdir(tmp_path)
+    shutil.copytree(DIGITS, ".", dirs_exist_ok=True)
+    speech(Path("speech.wav"))
     shown_type = "SumBlockComponent"  # which a page defines once more
     monkeypatch.setitem(registry._classes, shown_type, component_class(shown_type))
     page = PAGES[name]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kaldi_tables import read_by_key
-from nnet3_tables import read_table, write_table
+from kaldi_tables import read_by_key, write_arrays
+from nnet3_tables import read_table
 from nnet3_training import ChainSupervision, read_chain_examples
 from nnet3_training.chain import read_table_fst
 from reference_cases import CHAIN_REFERENCE, DIGITS_EXAMPLE
@@ -133,9 +133,9 @@ def test_end_to_end_ivectors(graphs: str, tmp_path: Path) -> None:
     first, second, _ = keys_of_features()
     count = lengths()[first]
     tables = FEATURES, graphs, TRANSITIONS, f"ark:{tmp_path / 'out.egs'}"
-    with write_table(f"ark:{tmp_path / 'ivectors.ark'}") as table:
-        table.write(first, np.arange(2.0 * count).reshape(count, 2))
-    options = allowed(0, 0), f"--ivectors=ark:{tmp_path / 'ivectors.ark'}"
+    ivectors = f"ark:{tmp_path / 'ivectors.ark'}"
+    write_arrays(ivectors, {first: np.arange(2.0 * count).reshape(count, 2)})
+    options = allowed(0, 0), f"--ivectors={ivectors}"
 
     done = get_e2e_egs(*options, *tables)
 

@@ -61,12 +61,12 @@ def test_status(
 
 
 @pytest.mark.parametrize("tool", LINES)
-def test_status_after_an_error(tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("in_empty_folder")
+def test_status_after_an_error(tool: str) -> None:
     """Without its input, and with an option that does not exist, a tool ends with status 255.
 
     With too few or too many arguments it shows its usage, and ends with status 1.
     """
-    monkeypatch.chdir(tmp_path)
     _, *arguments = shlex.split(command_line(tool))
     nowhere = [
         argument if argument.startswith("-") else f"ark:{name}" if ":" in argument else name

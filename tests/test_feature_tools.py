@@ -8,8 +8,9 @@ from subprocess import CompletedProcess
 
 import numpy as np
 import pytest
+from kaldi_tables import write_arrays
 from nnet3_speech import FbankOptions, FeatureExtractor, MfccOptions, read_wav
-from nnet3_tables import MatrixWriter, VectorWriter, read_table
+from nnet3_tables import read_table
 from reference_cases import ROOT
 from tool_runs import run_tool
 from wav_files import wav
@@ -160,9 +161,7 @@ def test_recordings_that_cannot_be_read(line: str, message: str) -> None:
 
 def test_sliding_cmvn_vad_and_selection() -> None:
     """From features to normalised voiced frames, the values and lines are Kaldi's."""
-    with MatrixWriter("ark:feats") as writer:
-        writer.write("a", KALDI["input"])
-        writer.write("empty", np.zeros((0, 4)))
+    write_arrays("ark:feats", {"a": KALDI["input"], "empty": np.zeros((0, 4))})
 
     done = run("apply-cmvn-sliding --cmn-window=60 --min_cmn_window=20 ark:feats ark:cmvn")
     assert said(done) == [
@@ -190,8 +189,7 @@ def test_sliding_cmvn_vad_and_selection() -> None:
 
 def test_small_variances_are_warnings() -> None:
     """They are lines of the tool, as many as --max-warnings."""
-    with MatrixWriter("ark:feats") as writer:
-        writer.write("a", np.ones((20, 2)))
+    write_arrays("ark:feats", {"a": np.ones((20, 2))})
 
     done = run("apply-cmvn-sliding --norm-vars --max-warnings=1 ark:feats ark:cmvn")
 
@@ -207,8 +205,7 @@ def test_small_variances_are_warnings() -> None:
 @pytest.mark.parametrize("omit", [False, True])
 def test_unvoiced_utterances(omit: bool) -> None:
     """They are written unless --omit-unvoiced-utts, and are no success."""
-    with MatrixWriter("ark:feats") as writer:
-        writer.write("a", np.zeros((20, 2)))
+    write_arrays("ark:feats", {"a": np.zeros((20, 2))})
 
     given = "ark:feats", "ark:vad"
     done = run(f"compute-vad --omit-unvoiced-utts={str(omit).lower()}", *given, expected=1)
@@ -219,19 +216,11 @@ def test_unvoiced_utterances(omit: bool) -> None:
 
 def test_decisions_that_do_not_fit() -> None:
     """Utterances without decisions, with too few, or with no voiced frame are left out."""
-    with MatrixWriter("ark:feats") as writer:
-        for key in ("none", "short", "unvoiced", "half", "fine"):
-            writer.write(key, np.ones((3, 2)))
-    with MatrixWriter("ark:nan") as writer:
-        writer.write("nan", np.full((3, 2), np.nan))
-    with VectorWriter("ark:vad") as writer:
-        for key, decisions in (
-            ("short", [1, 1]),
-            ("unvoiced", [0, 0, 0]),
-            ("half", [0, 1, 0.5]),
-            ("fine", [0, 1, 0]),
-        ):
-            writer.write(key, decisions)
+    names = "none", "short", "unvoiced", "half", "fine"
+    write_arrays("ark:feats", dict.fromkeys(names, np.ones((3, 2))))
+    write_arrays("ark:nan", {"nan": np.full((3, 2), np.nan)})
+    decisions = {"short": [1, 1], "unvoiced": [0, 0, 0], "half": [0, 1, 0.5], "fine": [0, 1, 0]}
+    write_arrays("ark:vad", {key: np.array(each) for key, each in decisions.items()})
 
     done = run("select-voiced-frames ark:feats ark:vad ark:out", expected=255)
     damaged = run("apply-cmvn-sliding ark:nan ark:out2", expected=255)

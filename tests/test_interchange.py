@@ -15,7 +15,6 @@ from nnet3_computation import (
     CheckError,
     ComputationError,
     ComputationRequest,
-    IoSpecification,
     NnetComputation,
     check_runnable,
     format_computation,
@@ -35,6 +34,7 @@ from nnet3_optimizer import (
 from nnet3_runtime_cuda import NnetComputer
 from nnet3_runtime_onnx import to_onnx
 from nnet3_runtime_reference import ReferenceComputer
+from small_networks import RECURRENT, request_for
 
 FILES = Path(__file__).parent / "interchange_files"
 VERSIONS = ("version-1", "version-2")
@@ -54,12 +54,9 @@ def network(last: str = "input") -> Nnet:
     return parse_config(CONFIG.format(last), rng=np.random.default_rng(1))
 
 
-def request(last: int = 4, name: str = "output") -> ComputationRequest:
+def request(last: int = 4) -> ComputationRequest:
     """A request for some frames."""
-    return ComputationRequest(
-        inputs=[IoSpecification.from_range("input", -1, last)],
-        outputs=[IoSpecification.from_range(name, 0, last)],
-    )
+    return request_for(range(-1, last), range(last))
 
 
 def compiled(nnet: Nnet, wanted: ComputationRequest | None = None) -> NnetComputation:
@@ -179,13 +176,7 @@ def test_names_and_parameters_do_not_count() -> None:
 
 def test_passes_keep_what_a_computation_was_made_for() -> None:
     """Optimized, proven and in a loop, it has the fingerprints of network and requests."""
-    nnet = parse_config(
-        "input-node name=input dim=2\n"
-        "component name=relu type=RectifiedLinearComponent dim=2\n"
-        "component-node name=relu component=relu "
-        "input=Sum(input, IfDefined(Offset(relu, -1)))\n"
-        "output-node name=output input=relu\n"
-    )
+    nnet = parse_config(RECURRENT)
     chunks = looped_requests(nnet, chunk_size=3)
     options = OptimizeOptions(verify=True)
     loop = compile_looped(nnet, chunks, optimize=lambda each: optimize(nnet, each, options))

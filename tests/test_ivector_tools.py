@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kaldi_tables import write_arrays
 from nnet3_speech import OnlineIvectorExtractor, OnlineIvectors
-from nnet3_tables import read_table, write_table
+from nnet3_tables import read_table
 from tool_commands import EXTRACTOR as FOLDER
 from tool_commands import PLACES
 from tool_runs import run_tool
@@ -117,9 +118,8 @@ def test_weights_of_frames() -> None:
     one, two, three, four = features
     rng = np.random.default_rng(0)
     lengths = {one: len(features[one]), two: len(features[two]) - 2, three: 3}
-    with write_table("ark:weights") as weights:
-        for key, length in lengths.items():
-            weights.write(key, rng.choice([0.0, 0.5, 1.0], length).astype(np.float32))
+    weights = {key: rng.choice([0.0, 0.5, 1.0], length) for key, length in lengths.items()}
+    write_arrays("ark:weights", weights)
     Path("utt").write_text("".join(f"{key} {key}\n" for key in features), encoding="utf-8")
 
     options = "--frame-weights-rspecifier=ark:weights", "--length-tolerance=2"
@@ -143,9 +143,8 @@ def test_weights_of_frames() -> None:
 def test_pitch_is_left_out() -> None:
     """Three columns more than the extractor's are taken for pitch, with one warning."""
     features = dict(list(read_table(FEATURES))[:2])
-    with write_table("ark:pitch") as out:
-        for key, frames in features.items():
-            out.write(key, np.hstack((frames, np.ones((len(frames), 3), np.float32))))
+    pitch = {key: np.pad(each, ((0, 0), (0, 3))) for key, each in features.items()}
+    write_arrays("ark:pitch", pitch)
     Path("utt").write_text("".join(f"{key} {key}\n" for key in features), encoding="utf-8")
 
     done = extract("ark:utt", "ark:pitch", "ark:out")
@@ -162,10 +161,7 @@ def test_pitch_is_left_out() -> None:
 def test_faults_of_utterances() -> None:
     """Utterances that are missing or empty are left out; others that do not fit end with 255."""
     [(key, frames), *_] = read_table(FEATURES)
-    with write_table("ark:feats") as out:
-        out.write(key, frames)
-        out.write("empty", np.zeros((0, 23), np.float32))
-        out.write("wide", np.zeros((5, 24), np.float32))
+    write_arrays("ark:feats", {key: frames, "empty": np.zeros((0, 23)), "wide": np.zeros((5, 24))})
     Path("some").write_text(f"spk none empty {key}\n", encoding="utf-8")
     Path("wide").write_text(f"spk wide {key}\n", encoding="utf-8")
 

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import test_errors
 from catalogues import parts_of
+from kaldi_tables import write_arrays
 from nnet3 import CachingCompiler, load
 from nnet3_computation import (
     ComputationRequest,
@@ -31,7 +32,7 @@ from nnet3_descriptors import (
 from nnet3_descriptors.editing import apply_edits
 from nnet3_graph import build_computation_graph
 from nnet3_runtime_cuda import NnetComputer
-from nnet3_tables import read_table, write_table
+from nnet3_tables import read_table
 from nnet3_training import ExampleInput, TrainingExample, write_examples
 from reference_cases import CHAIN_REFERENCE, DIGITS_EXAMPLE, ROOT, TOOLS_REFERENCE
 from speech_folders import make_transcriber
@@ -242,9 +243,8 @@ def _make_chain_systems() -> None:
     shutil.copy(DIGITS_EXAMPLE / "train60.feats.ark", "chain/feats.ark")
     shutil.copy(CHAIN_REFERENCE / "random" / "17" / "transition.mdl", "chain/other.mdl")
     write_system(Path("tune"))
-    with write_table("ark:tune/narrow.ark") as table:
-        for key, features in read_table("ark:tune/feats.ark"):
-            table.write(key, features[:, 1:])
+    narrow = {key: features[:, 1:] for key, features in read_table("ark:tune/feats.ark")}
+    write_arrays("ark:tune/narrow.ark", narrow)
     shutil.copy(digits / "initial.raw", "tune/bare/a.raw")
     shutil.copy(digits / "tree", "tune/bare/tree")
     shutil.copy("tune/model/final.mdl", "tune/alone/a.mdl")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import doctest
 import re
 import shutil
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,18 +13,16 @@ from nnet3_descriptors import vectorize
 from nnet3_training import read_fst
 from reference_cases import CHAIN_REFERENCE, DIGITS_EXAMPLE, ROOT
 
+pytestmark = pytest.mark.usefixtures("in_empty_folder")
 PACKAGES = ("descriptors", "graph", "compiler", "optimizer", "speech", "tables")
 TRAINING = ROOT / "packages" / "nnet3-training" / "README.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", TRAINING.read_text(), flags=re.DOTALL)
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_examples_with_the_digits(
-    package: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_examples_with_the_digits(package: str) -> None:
     """All examples run in order, in one session, in a folder with the example model."""
-    shutil.copy(DIGITS_EXAMPLE / "final.raw", tmp_path)
-    monkeypatch.chdir(tmp_path)
+    shutil.copy(DIGITS_EXAMPLE / "final.raw", "final.raw")
 
     readme = ROOT / "packages" / f"nnet3-{package}" / "README.md"
     results = doctest.testfile(str(readme), module_relative=False)
@@ -34,9 +31,8 @@ def test_examples_with_the_digits(
     assert results.failed == 0
 
 
-def test_chain_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chain_training() -> None:
     """The README trains and evaluates a network with the files of a chain system."""
-    monkeypatch.chdir(tmp_path)
     digits = CHAIN_REFERENCE / "digits"
     for source, name in (
         ("initial.raw", "0.raw"),
@@ -53,9 +49,8 @@ def test_chain_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert not np.array_equal(vectorize(names["trainer"].nnet), vectorize(names["nnet"]))
 
 
-def test_chain_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chain_graphs() -> None:
     """The README makes a denominator and a supervision from a tree, a model and an alignment."""
-    monkeypatch.chdir(tmp_path)
     for name in ("tree", "0.trans_mdl"):
         shutil.copy(CHAIN_REFERENCE / "digits" / name, name)
 

@@ -12,6 +12,7 @@ from nnet3_graph import ComputationGraph, build_computation_graph
 from nnet3_runtime_cuda import NnetComputer
 from optimizer_trials import TOLERANCE
 from reference_programs import optimized
+from small_networks import RECURRENT as RECURRENCE
 
 RECURRENT = ("recurrence", "lstm", "clockwork", "projected-lstm")
 HALF, END = 5, 10
@@ -90,9 +91,9 @@ def test_two_halves_are_the_whole(seed: int) -> None:
 
 
 def test_the_second_half_computes_no_earlier_state() -> None:
-    """Given its state, an LSTM runs over the frames of the second half only."""
-    nnet = parse_config("\n".join(LSTM))
-    state = IoSpecification.from_range("cell", HALF - 1, HALF)
+    """Given its state, a recurrence runs over the frames of the second half only."""
+    nnet = parse_config(RECURRENCE)
+    state = IoSpecification.from_range("tanh", HALF - 1, HALF)
     request = ComputationRequest(
         inputs=[IoSpecification.from_range("input", HALF, END), state],
         outputs=[IoSpecification.from_range("output", HALF, END)],
@@ -100,17 +101,5 @@ def test_the_second_half_computes_no_earlier_state() -> None:
 
     graph = build_computation_graph(nnet, request)
 
-    rows = graph.cindexes[graph.node_range(nnet.node_index("cell"))]
+    rows = graph.cindexes[graph.node_range(nnet.node_index("tanh"))]
     assert rows[:, 2].tolist() == list(range(HALF - 1, END))
-
-
-LSTM = (
-    "input-node name=input dim=4",
-    "component name=gates type=AffineComponent input-dim=8 output-dim=16",
-    "component name=cell type=LstmNonlinearityComponent cell-dim=4",
-    "component-node name=gates component=gates input=Append(input, IfDefined(Offset(m, -1)))",
-    "component-node name=cell component=cell input=Append(gates, IfDefined(Offset(c, -1)))",
-    "dim-range-node name=c input-node=cell dim-offset=0 dim=4",
-    "dim-range-node name=m input-node=cell dim-offset=4 dim=4",
-    "output-node name=output input=m",
-)

@@ -14,7 +14,7 @@ from nnet3_computation import (
     ComputationRequest,
     NnetComputation,
 )
-from nnet3_descriptors import Nnet, read_model, read_nnet, set_test_mode
+from nnet3_descriptors import read_model, read_nnet, set_test_mode
 from nnet3_graph import (
     ComputationGraphBuilder,
     build_computation_graph,
@@ -48,7 +48,9 @@ def shown() -> dict[str, object]:
     nnet = read_nnet(MODEL)
     left, right = compute_context(nnet)
     request = request_for(range(-left, FRAMES + right), range(FRAMES))
-    tested = set_test_mode(nnet)
+    tested, trainer, evaluator = set_test_mode(nnet), Trainer(nnet), Evaluator(nnet)
+    trainer.train_minibatch(example(request, 11))
+    evaluator.add(example(request, 11))
     computation = optimize(tested, compile_computation(tested, request))
     return {
         "network": nnet,
@@ -61,7 +63,7 @@ def shown() -> dict[str, object]:
         "ONNX computer": OnnxComputer(tested, computation),
         "device network": DeviceNnet(nnet),
         "tracer": Tracer(),
-        "evaluator": evaluated(nnet, request),
+        "evaluator": evaluator,
         "dropout": DropoutSchedule("0,0.3,0", 100),
         "matrices": MatrixLookup(f"ark:{MODEL.parent / 'test.feats.ark'}"),
         "request": request,
@@ -72,7 +74,7 @@ def shown() -> dict[str, object]:
         "compiler": CachingCompiler(nnet),
         "computer": NnetComputer(tested, computation),
         "model": load(MODEL),
-        "trainer": trained(nnet, request),
+        "trainer": trainer,
         "example": example(request, 11),
     }
 
@@ -83,28 +85,11 @@ def example(request: ComputationRequest, dim: int) -> TrainingExample:
     rng = np.random.default_rng(0)
     values = rng.standard_normal((len(given.indexes), 23), np.float32)
     targets = np.eye(dim, dtype=np.float32)[rng.integers(0, dim, len(wanted.indexes))]
+    known = DenseTargets(values=targets)
     return TrainingExample(
         inputs=[ExampleInput(name="input", indexes=given.indexes, values=values)],
-        outputs=[
-            ExampleOutput(
-                name="output", indexes=wanted.indexes, supervision=DenseTargets(values=targets)
-            )
-        ],
+        outputs=[ExampleOutput(name="output", indexes=wanted.indexes, supervision=known)],
     )
-
-
-def trained(nnet: Nnet, request: ComputationRequest) -> Trainer:
-    """A trainer after one minibatch."""
-    trainer = Trainer(nnet)
-    trainer.train_minibatch(example(request, 11))
-    return trainer
-
-
-def evaluated(nnet: Nnet, request: ComputationRequest) -> Evaluator:
-    """An evaluator after one minibatch."""
-    evaluator = Evaluator(nnet)
-    evaluator.add(example(request, 11))
-    return evaluator
 
 
 def test_reprs_are_short(shown: dict[str, object]) -> None:

@@ -8,8 +8,9 @@ from subprocess import CompletedProcess
 
 import numpy as np
 import pytest
+from kaldi_tables import write_arrays
 from nnet3_speech import Plda
-from nnet3_tables import read_table, read_tokens, read_vector, write_table
+from nnet3_tables import read_table, read_tokens, read_vector
 from reference_cases import ROOT
 from tool_runs import run_tool
 
@@ -140,9 +141,7 @@ def test_missing_utterances() -> None:
 
 def test_vector_that_is_not_finite() -> None:
     """It is left out with a warning, and its trials are errors."""
-    with write_table("ark:vectors") as table:
-        table.write("a", np.ones(12))
-        table.write("b", np.full(12, np.nan))
+    write_arrays("ark:vectors", {"a": np.ones(12), "b": np.full(12, np.nan)})
     Path("trials").write_text("a a\na b\n", encoding="utf-8")
 
     done = score(vectors=("ark:vectors", "ark:vectors"), trials="trials")

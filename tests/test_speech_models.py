@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kaldi_tables import write_arrays
 from nnet3_descriptors import parse_config, write_nnet
 from nnet3_speech import (
     FbankOptions,
@@ -22,7 +23,7 @@ from nnet3_speech import (
     OnlineIvectorExtractor,
     read_wav,
 )
-from nnet3_tables import read_table, write_table
+from nnet3_tables import read_table
 from reference_cases import ROOT
 from small_networks import network, stacked
 from tool_runs import run_tool
@@ -165,30 +166,23 @@ def test_tool(model: nnet3.Model, tmp_path: Path) -> None:
 
 
 def test_faults_of_the_tool(model: nnet3.Model, tmp_path: Path) -> None:
-    """nnet3-compute says what does not go with WAV files, and leaves out what it cannot read."""
+    """nnet3-compute leaves out what it cannot read."""
     (tmp_path / "wav.scp").write_text(f"a {WAV}\nb {tmp_path / 'none.wav'}\n")
-    folder = str(model.folder.path)
 
-    done = run_compute(tmp_path, "--ivectors=ark:x", folder, expected=255)
-    assert "the i-vectors of WAV files are computed; expected no table" in done.stderr
     for jobs in ("--jobs=0", "--jobs=1"):
-        done = run_compute(tmp_path, jobs, folder, expected=255)
+        done = run_compute(tmp_path, jobs, str(model.folder.path), expected=255)
         assert "utterance 'b'" in done.stderr
         found = dict(read_table(f"ark:{tmp_path / 'out.ark'}"))
         assert list(found) == ["a"]
         np.testing.assert_allclose(found["a"], model.compute(WAV), atol=1e-5)
-    plain = run_compute(tmp_path, str(model.folder.network), expected=255)
-    assert "found a recording, which only a model takes that was loaded from" in plain.stderr
 
 
 def test_looped_tool(model: nnet3.Model, tmp_path: Path) -> None:
     """nnet3-compute-looped takes WAV files, too."""
     (tmp_path / "wav.scp").write_text(f"a {WAV}\n")
     features, ivectors = step_by_step()
-    with write_table(f"ark:{tmp_path / 'feats.ark'}") as table:
-        table.write("a", features)
-    with write_table(f"ark:{tmp_path / 'ivectors.ark'}") as table:
-        table.write("a", ivectors)
+    write_arrays(f"ark:{tmp_path / 'feats.ark'}", {"a": features})
+    write_arrays(f"ark:{tmp_path / 'ivectors.ark'}", {"a": ivectors})
     given = f"--online-ivectors=ark:{tmp_path / 'ivectors.ark'}", "--online-ivector-period=10"
     outputs = []
 

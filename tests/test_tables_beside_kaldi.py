@@ -9,6 +9,7 @@ from pathlib import Path
 import kaldi_native_io as kaldi
 import numpy as np
 import pytest
+from kaldi_tables import write_arrays
 from nnet3_descriptors.files import Writer, compressed, new_writer
 from nnet3_tables import (
     MatrixLookup,
@@ -216,9 +217,7 @@ ORDERED = {f"k{n}": np.full((1, 1), n, np.float32) for n in range(0, 8, 2)}
 def test_options_of_archives(options: str, tmp_path: Path) -> None:
     """With any options about the order, each key gives the value that Kaldi's reader gives."""
     table = f"ark{options}:{tmp_path}/a.ark"
-    with MatrixWriter(f"ark:{tmp_path}/a.ark") as writer:
-        for key, matrix in ORDERED.items():
-            writer.write(key, matrix)
+    write_arrays(f"ark:{tmp_path}/a.ark", ORDERED)
 
     with kaldi.RandomAccessFloatMatrixReader(table) as reader, MatrixLookup(table) as lookup:
         for key in (f"k{n}" for n in range(9)):

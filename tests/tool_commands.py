@@ -6,14 +6,16 @@ Commands and statuses stand in tool_commands.txt.
 from __future__ import annotations
 
 import shlex
+import shutil
 from pathlib import Path
 
 import nnet3_descriptors
 import numpy as np
-from nnet3_tables import read_objects, read_table, write_table
+from kaldi_tables import write_arrays
+from nnet3_tables import read_objects, read_table
 from nnet3_training.chain import read_chain_example
 from nnet3_training.egs import read_example
-from small_networks import stacked
+from small_networks import WITH_IVECTOR, stacked
 from speech_folders import make_transcriber
 from tool_runs import run_tool
 from wav_files import wav
@@ -69,9 +71,9 @@ def write_inputs(path: Path) -> None:
     names = "egs cegs weights alignments ranges phones ivectors feats frames graphs"
     for name in names.split():
         (path / f"{name}.NONE").touch()
-    (path / "egs.FINE").write_bytes((TRAINING / "subset.ark").read_bytes())
-    (path / "cegs.FINE").write_bytes((CHAIN / "cegs8.ark").read_bytes())
-    (path / "sup").write_bytes((CHAIN / "sup.ark").read_bytes())
+    shutil.copy(TRAINING / "subset.ark", path / "egs.FINE")
+    shutil.copy(CHAIN / "cegs8.ark", path / "cegs.FINE")
+    shutil.copy(CHAIN / "sup.ark", path / "sup")
 
     features = dict(list(read_table(f"ark:{DIGITS / 'train60.feats.ark'}"))[:2])
     one, two = features
@@ -80,19 +82,14 @@ def write_inputs(path: Path) -> None:
         "empty": np.zeros((0, 23), dtype=np.float32),
     }
     for name, entries in (("FINE", features), ("SOME", features | small), ("NONE", small)):
-        with write_table(f"ark:{path}/feats.{name}") as table:
-            for key, value in entries.items():
-                table.write(key, value)
+        write_arrays(f"ark:{path}/feats.{name}", entries)
     for name in ("FINE", "SOME"):
-        (path / f"frames.{name}").write_bytes((path / f"feats.{name}").read_bytes())
+        shutil.copy(path / f"feats.{name}", path / f"frames.{name}")
     graph = "\n0 1 2 0\n1 1 1 0\n1\n\n"
     (path / "graphs.FINE").write_text(f"{one} {graph}")
     (path / "graphs.SOME").write_text(f"{one} {graph}{two} \n0 1 0 7\n1\n\n")
-    with write_table(f"ark:{path}/ivectors.FINE") as table:
-        table.write(one, np.zeros(2, dtype=np.float32))
-        table.write(two, np.zeros(2, dtype=np.float32))
-    with write_table(f"ark:{path}/ivectors.SOME") as table:
-        table.write(two, np.zeros(2, dtype=np.float32))
+    for name, keys in (("FINE", (one, two)), ("SOME", (two,))):
+        write_arrays(f"ark:{path}/ivectors.{name}", dict.fromkeys(keys, np.zeros(2, np.float32)))
 
     labels = (f"{key} {'[ 1 1.0 ] ' * len(value)}" for key, value in features.items())
     (path / "post").write_text("".join(f"{line}\n" for line in [*labels, "empty [ 1 1.0 ]"]))
@@ -110,9 +107,8 @@ def write_inputs(path: Path) -> None:
     (path / "weights.FINE").write_text("".join(f"{key} 0.5\n" for key in keys))
     (path / "weights.SOME").write_text("".join(f"{key} 0.5\n" for key in keys[::2]))
 
-    with write_table(f"ark:{path}/voiced") as table:
-        for key, value in features.items():
-            table.write(key, np.ones(len(value), dtype=np.float32))
+    voiced = {key: np.ones(len(value), np.float32) for key, value in features.items()}
+    write_arrays(f"ark:{path}/voiced", voiced)
     for name, rate in (("good", 16000), ("slow", 8000)):
         (path / f"{name}.wav").write_bytes(wav(bytes(2000), rate=rate))
     good, slow = (f"{name} {path}/{name}.wav\n" for name in ("good", "slow"))
@@ -128,24 +124,19 @@ def write_inputs(path: Path) -> None:
         (path / f"spk2utt.{name}").write_text(f"spk {keys}\n")
         (path / f"trials.{name}").write_text("".join(f"a {key}\n" for key in keys.split()))
 
-    (path / "iv.config").write_text(
-        "input-node name=input dim=23\n"
-        "input-node name=ivector dim=2\n"
-        "component name=a type=AffineComponent input-dim=25 output-dim=4\n"
-        "component-node name=a component=a input=Append(input, ReplaceIndex(ivector, t, 0))\n"
-        "output-node name=output input=a\n"
-    )
+    of_ivectors = WITH_IVECTOR.replace("dim=4", "dim=23").replace("input-dim=6", "input-dim=25")
+    (path / "iv.config").write_text(of_ivectors)
     pooled = stacked(
         23,
         "e StatisticsExtraction input-dim=23",
         "p StatisticsPooling input-dim=47 left-context=0 right-context=10000",
     )
-    for name, text in (("iv", (path / "iv.config").read_text()), ("xv", pooled)):
+    for name, text in (("iv", of_ivectors), ("xv", pooled)):
         nnet3_descriptors.write_nnet(nnet3_descriptors.parse_config(text), path / f"{name}.raw")
-    arguments = [f"{CHAIN}/0.trans_mdl", f"{CHAIN}/initial.raw", f"{path}/chain.mdl"]
-    assert run_tool("nnet3-am-init", *arguments).returncode == 0
-    arguments = [f"{DIGITS}/final.raw", f"ark:{path}/egs.FINE", f"{path}/lda.acc"]
-    assert run_tool("nnet3-acc-lda-stats", *arguments).returncode == 0
+    given = f"{CHAIN}/0.trans_mdl", f"{CHAIN}/initial.raw"
+    run_tool("nnet3-am-init", *given, path / "chain.mdl", expected=0)
+    given = f"{DIGITS}/final.raw", f"ark:{path}/egs.FINE"
+    run_tool("nnet3-acc-lda-stats", *given, path / "lda.acc", expected=0)
 
 
 def run_line(line: str) -> tuple[int, str]:
