@@ -8,10 +8,17 @@ Fisher matrix F is a full matrix, which is inverted.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from nnet3_runtime_cuda.cpu.natural_gradient import OnlineNaturalGradient
-from nnet3_runtime_cuda.operations.gradients import FisherEstimate, NaturalGradientOptions
+from nnet3_runtime_cuda.operations import Operations, natural_gradient
+from nnet3_runtime_cuda.operations.gradients import (
+    AffineGradient,
+    AffinePreconditioner,
+    FisherEstimate,
+    NaturalGradientOptions,
+)
 
 SMALLEST = 1.0e-10
 """epsilon, the least eigenvalue of F."""
@@ -23,17 +30,37 @@ FIRST_MINIBATCHES = 10
 """The number of minibatches after the first that all change F."""
 
 
-def affine_update(
-    x: np.ndarray, dy: np.ndarray, ranks: tuple[int, int], *, has_bias: bool, first: bool
-) -> np.ndarray:
-    """What parameters of 1 become by the product of preconditioned rows; the bias comes last."""
+RANKS = 4, 3
+"""Of the estimates for the input and for the output derivative of an affine map."""
+
+
+def record_affine(
+    tape: Operations, xs: list[np.ndarray], dy: np.ndarray, *, has_bias: bool, first: bool
+) -> tuple[list[np.ndarray], Callable[[], None]]:
+    """Records the update of parameters of 1 by blocks of input columns.
+
+    Returns:
+        The parameters, and what compares them with the product of the preconditioned rows.
+    """
+    x, scale = np.hstack(xs), 1.0
+    linear = np.ones((dy.shape[1], x.shape[1]), np.float32)
+    bias = np.ones(dy.shape[1], np.float32)
     sides = [np.hstack([x, np.ones((len(x), int(has_bias)), x.dtype)]), dy.copy()]
-    scale = 1.0
-    for rank, side in zip(ranks, sides, strict=True):
+    for rank, side in zip(RANKS, sides, strict=True):
         estimate = FisherEstimate(NaturalGradientOptions(rank=rank))
         scale *= OnlineNaturalGradient(estimate).precondition(side)
-    update: np.ndarray = (0.0 if first else 1.0) + scale * sides[1].T @ sides[0]
-    return update
+    expected = (0.0 if first else 1.0) + scale * sides[1].T @ sides[0]
+    gradient = AffineGradient(
+        xs=xs, dy=dy, linear=linear, bias=bias if has_bias else None, first=first
+    )
+    estimates = (FisherEstimate(NaturalGradientOptions(rank=rank)) for rank in RANKS)
+    natural_gradient.record_natural_gradient(tape, AffinePreconditioner(*estimates), gradient)
+
+    def compare() -> None:
+        found = np.hstack([linear, bias[:, None]]) if has_bias else linear
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+    return [linear, bias], compare
 
 
 class NaturalGradientByDefinition:

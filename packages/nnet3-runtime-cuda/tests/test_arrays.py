@@ -10,7 +10,7 @@ import pytest
 from nnet3 import Model, load
 from nnet3_compiler import compile_computation
 from nnet3_descriptors import read_model, write_nnet
-from nnet3_runtime_cuda import NnetComputer, RunError
+from nnet3_runtime_cuda import NnetComputer
 from small_networks import WITH_IVECTOR, network, request_for, stacked
 
 CONFIG = stacked(
@@ -125,17 +125,6 @@ class TestOtherArrays:
         stream = model.stream()
         found = np.concatenate([stream.push(Foreign(values[0]), ivector), stream.finish()])
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
-
-    @pytest.mark.parametrize("threads", [1, 2])
-    def test_what_is_no_array(self, threads: int) -> None:
-        """Computers, too, say why a value cannot be read as an array."""
-        computer = computer_of(2, threads)
-
-        for values in (Refusing(), [[1.0, 2.0], [3.0]], Foreign(frames(10, 4), "no")):
-            with pytest.raises(RunError, match="expected an array of numbers: "):
-                computer.forward({"input": values})
-        given = Foreign(frames(10, 4))
-        assert computer.forward({"input": given})["output"].shape == (6, 3)
 
     @pytest.mark.parametrize("dtype", ["f2", "f8", ">f4", "i1", "u2", "i8"])
     def test_types_of_numbers(self, dtype: str) -> None:

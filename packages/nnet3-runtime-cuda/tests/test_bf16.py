@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from computations import single
+from computations import request, single
 from nnet3_compiler import compile_computation
-from nnet3_computation import ComputationRequest, IoSpecification
-from nnet3_runtime_cuda import DeviceError, DeviceNnet, NnetComputer
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cpu import bf16
 from nnet3_runtime_cuda.cpu.bf16 import Bf16Machine
 
@@ -63,11 +60,8 @@ def test_only_fixed_parameters_are_rounded() -> None:
 def test_network() -> None:
     """An affine map's output is off by the rounding error, on the first run and later."""
     nnet = single("type=AffineComponent input-dim=32 output-dim=32", dim=32)
-    request = ComputationRequest(
-        inputs=(IoSpecification.from_range("input", 0, 40),),
-        outputs=(IoSpecification.from_range("output", 0, 40),),
-    )
-    computer = NnetComputer(DeviceNnet(nnet, precision="bf16"), compile_computation(nnet, request))
+    asked = request(range(40), range(40), sequences=1, training=False)
+    computer = NnetComputer(DeviceNnet(nnet, precision="bf16"), compile_computation(nnet, asked))
     c = nnet.component("c")
     for seed in range(2):
         x = np.random.default_rng(seed).standard_normal((40, 32)).astype(np.float32)
@@ -76,15 +70,3 @@ def test_network() -> None:
         actual = computer.forward({"input": x})["output"]
 
         np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5)
-
-
-def test_processor_without_amx(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The error says what is missing: MKL, or instructions of the processor."""
-    processor = tmp_path / "cpuinfo"
-    processor.write_text("flags : avx512f")
-    monkeypatch.setattr(bf16, "_PROCESSOR", processor)
-    for found, lacking in ((False, "MKL"), (True, "a processor with AMX")):
-        monkeypatch.setattr(bf16, "has_bf16", lambda found=found: found)
-
-        with pytest.raises(DeviceError, match=f"'cpu' computes in 'bf16' only with {lacking}"):
-            DeviceNnet(single("type=NoOpComponent dim=4", dim=4), precision="bf16")

@@ -6,13 +6,12 @@ import re
 
 import numpy as np
 import pytest
-from computations import loop, program, request, single
-from emulated_device import DryRun, HostPlatform, compiler
+from computations import loop, needs_compiler, program, request, single
+from emulated_device import DryRun, HostPlatform
 from nnet3 import Model
 from nnet3_compiler import compile_computation
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cpu import tape as cpu_tape
-from nnet3_runtime_cuda.cuda import memory
 from nnet3_runtime_cuda.cuda.fusion import MOST_POINTERS
 from nnet3_runtime_cuda.cuda.machine import DeviceMachine
 from nnet3_runtime_cuda.cuda.natural_gradient import DeviceTape
@@ -21,8 +20,6 @@ from nnet3_runtime_cuda.operations import Operations
 from small_networks import network, stacked
 
 TIMES = range(4)
-
-needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
 
 MASKS = {
     "dropout": "type=DropoutComponent dim=40 dropout-proportion=0.5",
@@ -196,15 +193,6 @@ def test_kernels_take_no_more_pointers_than_devices_allow(shape: tuple[int, ...]
     (source,) = platform.sources
     pointers = [parameters.count("*") for parameters in re.findall(r"__global__ .*?{", source)]
     assert MOST_POINTERS // 16 < max(pointers) <= MOST_POINTERS
-
-
-def test_shadows_without_memory_can_be_printed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the system reserves no addresses, shadows can be printed but not computed with."""
-    monkeypatch.setattr(memory.sys, "platform", "elsewhere")
-    shadow = memory.reserved(64).view(np.float32).reshape(4, 4)[1:]
-    assert str(shadow.T) == repr(shadow.T) == "<(4, 3) float32 on a device>"
-    with pytest.raises(TypeError, match="does not support ufuncs"):
-        shadow + 1.0
 
 
 RECURRENT = stacked(

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from emulated_device import DryRun, HostPlatform, compiler
+from computations import needs_compiler
+from emulated_device import DryRun, HostPlatform
 from hypothesis import given
 from hypothesis import strategies as st
-from natural_gradient_by_definition import affine_update
+from natural_gradient_by_definition import record_affine
 from nnet3_runtime_cuda.cpu.natural_gradient import OnlineNaturalGradient
 from nnet3_runtime_cuda.cuda.machine import DeviceMachine
 from nnet3_runtime_cuda.cuda.natural_gradient import DeviceTape
 from nnet3_runtime_cuda.cuda.segments import ALWAYS, Clock, Schedule
 from nnet3_runtime_cuda.errors import DeviceError
 from nnet3_runtime_cuda.operations.gradients import (
-    AffineGradient,
-    AffinePreconditioner,
     FisherEstimate,
     NaturalGradientOptions,
 )
-from nnet3_runtime_cuda.operations.natural_gradient import record_natural_gradient
-
-RANKS = 4, 3
-
-needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
 
 
 def rows(count: int, dim: int, seed: int) -> np.ndarray:
@@ -33,13 +27,9 @@ def rows(count: int, dim: int, seed: int) -> np.ndarray:
     return mixed.astype(np.float32)
 
 
-def record(tape: object, x: np.ndarray, dy: np.ndarray, out: tuple, *, first: bool) -> None:
-    """Records the natural gradient of an affine map with a splice of two blocks."""
-    options = [NaturalGradientOptions(rank=rank) for rank in RANKS]
-    blocks = [np.ascontiguousarray(part) for part in (x[:, :5], x[:, 5:])]
-    linear, bias = out
-    gradient = AffineGradient(xs=blocks, dy=dy, linear=linear, bias=bias, first=first)
-    record_natural_gradient(tape, AffinePreconditioner(*map(FisherEstimate, options)), gradient)
+def blocks(count: int) -> list[np.ndarray]:
+    """The two blocks of a splice of 12 columns."""
+    return [np.ascontiguousarray(part) for part in np.split(rows(count, 12, 0), [5], axis=1)]
 
 
 @needs_compiler
@@ -51,18 +41,14 @@ def test_affine_equals_explicit_product(has_bias: bool, count: int, first: bool)
 
     With many rows, the gradient is preconditioned; with few, the rows are.
     """
-    x, dy = rows(count, 12, 0), rows(count, 7, 1)
-    linear, bias = np.ones((7, 12), np.float32), np.ones(7, np.float32)
     machine = DeviceMachine(HostPlatform(strict=True))
-    tape = machine.tape()
-    record(tape, x, dy, (linear, bias if has_bias else None), first=first)
-    expected = affine_update(x, dy, RANKS, has_bias=has_bias, first=first)
+    tape, dy = machine.tape(), rows(count, 7, 1)
+    parameters, compare = record_affine(tape, blocks(count), dy, has_bias=has_bias, first=first)
 
     tape.run()
 
-    machine.pull([linear, bias])
-    actual = np.hstack([linear, bias[:, None]]) if has_bias else linear
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+    machine.pull(parameters)
+    compare()
 
 
 @needs_compiler
@@ -71,8 +57,7 @@ def test_reads_of_new_memory_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     fill = DeviceTape.fill
     monkeypatch.setattr(DeviceTape, "fill", lambda *args: args[1] and fill(*args))
     tape = DeviceMachine(HostPlatform(strict=True)).tape()
-    out = np.ones((7, 12), np.float32), None
-    record(tape, rows(50, 12, 0), rows(50, 7, 1), out, first=True)
+    record_affine(tape, blocks(50), rows(50, 7, 1), has_bias=False, first=True)
     with pytest.raises(DeviceError, match=r"nothing has written.*element \d+ of argument .*float"):
         tape.run()
 
@@ -80,10 +65,8 @@ def test_reads_of_new_memory_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_sides_share_launches() -> None:
     """Equal operations for the blocks of input and output derivative share a kernel."""
     platform = DryRun()
-    machine = DeviceMachine(platform)
-    tape = machine.tape()
-    out = np.ones((7, 12), np.float32), np.ones(7, np.float32)
-    record(tape, rows(50, 12, 0), rows(50, 7, 1), out, first=True)
+    tape = DeviceMachine(platform).tape()
+    record_affine(tape, blocks(50), rows(50, 7, 1), has_bias=True, first=True)
 
     tape.run()
 

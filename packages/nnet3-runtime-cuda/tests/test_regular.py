@@ -92,10 +92,3 @@ def test_change_of_order_is_one_block() -> None:
     lists = np.stack([np.arange(24), by_time.T.ravel()])
 
     assert len(regular_blocks(lists)) == 1
-
-
-def test_single_row_is_one_block() -> None:
-    """A list of one row is a block of one run of one row."""
-    blocks = regular_blocks(np.array([[7], [3]]))
-
-    assert (blocks.runs, blocks.length, blocks.first.T.tolist()) == ([1], [1], [[7, 3]])

@@ -23,7 +23,6 @@ from nnet3_runtime_cuda.kernels import (
 )
 from nnet3_runtime_cuda.kernels.heights import HeightTiles
 from nnet3_runtime_cuda.kernels.tile_parts import PART_COLUMNS, Part, TileBlocking, TileFactors
-from nnet3_runtime_cuda.kernels.tiled_product import TiledProduct
 from nnet3_runtime_cuda.kernels.time_tiles import POINTS, TimeTiles, minimal_filtering
 from nnet3_runtime_cuda.operations.panels import MOST_INNER, WIDTH, Panels
 
@@ -300,18 +299,6 @@ def test_tiles_can_be_switched_off(kind: type[Layer], monkeypatch: pytest.Monkey
         assert not np.array_equal(ours, tiled[name])
 
 
-@pytest.mark.parametrize(
-    ("offsets", "rows"), [((0, 2, 5), 99), ((0, 0), 99), ((4, 2), 99), ((0, 8), 23), ((0,), 99)]
-)
-def test_no_tiles_where_they_do_not_pay(offsets: tuple[int, ...], rows: int) -> None:
-    """Rows at unequal distances, and few rows, are computed by direct products."""
-    device = DeviceNnet(single("type=TdnnComponent input-dim=2 output-dim=2 time-offsets=0", dim=2))
-    store = device.kernel(0).store
-    linear = np.ones((2, 2 * len(offsets)), np.float32)
-
-    assert TiledProduct.around(NumpyTape(), store, linear, offsets, rows) is None
-
-
 def test_training_forward_is_precise() -> None:
     """Errors of the forward pass are smaller in training, where gradients amplify them."""
     nnet = single("type=TdnnComponent input-dim=256 output-dim=256 time-offsets=-1,0,1", dim=256)
@@ -336,6 +323,8 @@ def test_training_forward_is_precise() -> None:
     [
         (1, (0,), 100),  # one time offset
         (1, (0, 1, 3), 100),  # offsets at no constant distance
+        (1, (0, 0), 100),  # no distance
+        (1, (4, 2), 100),  # backward
         (3, (0, 1, 2), 100),  # no output at some frames
         (1, (0, 1, 2), 5),  # so few rows that two tiles have ten products instead of fifteen
         (1, (0, 40, 80), 100),  # a tile has more rows than there are
@@ -404,23 +393,18 @@ def test_precise_tiles(rows: int, frames: int) -> None:
 
 @given(st.integers(1, len(POINTS) + 1), st.integers(0, 1000))
 def test_outputs_are_those_of_the_filter(num_taps: int, seed: int) -> None:
-    """A^T ((G w) * (B^T x)) is the sum of taps times inputs, for any number of taps."""
+    """A^T ((G w) * (B^T x)) is the sum of taps times inputs, for any number of taps.
+
+    F(m, r) has m + r - 1 products: one for each point, and one for infinity.
+    """
     filtering = minimal_filtering(num_taps, DOUBLE)
     rng = np.random.default_rng(seed)
     x, taps = rng.standard_normal(filtering.num_products), rng.standard_normal(num_taps)
 
+    assert filtering.num_products == filtering.num_outputs + num_taps - 1 == len(POINTS) + 1
     y = filtering.outputs @ ((filtering.taps @ taps) * (filtering.inputs @ x))
 
     np.testing.assert_allclose(y, np.correlate(x, taps, mode="valid"), rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize(("num_taps", "num_outputs"), [(2, 5), (3, 4), (5, 2)])
-def test_number_of_outputs(num_taps: int, num_outputs: int) -> None:
-    """F(m, r) has m + r - 1 products: one for each point, and one for infinity."""
-    filtering = minimal_filtering(num_taps, DOUBLE)
-
-    assert filtering.num_outputs == num_outputs
-    assert filtering.num_products == num_outputs + num_taps - 1 == len(POINTS) + 1
 
 
 @pytest.mark.parametrize("rows", [300, 552, 1200, 2000])
