@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from computations import Case, passes
-from emulated_device import HostPlatform, compiler
+from computations import Case, needs_compiler, passes
+from emulated_device import HostPlatform
 from nnet3_runtime_cuda import NnetComputer
 from nnet3_runtime_cuda.cuda import segments
 from nnet3_runtime_cuda.cuda.branches import (
@@ -111,9 +111,6 @@ def _meet(a: Accesses, b: Accesses) -> bool:
     pairs = [(x, y) for x in a.writes for y in (*b.reads, *b.writes)]
     pairs += [(x, y) for x in a.reads for y in b.writes]
     return a.is_opaque or b.is_opaque or any(x.overlaps(y) for x, y in pairs)
-
-
-needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
 
 
 NARROWING = Case(

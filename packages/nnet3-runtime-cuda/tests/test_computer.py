@@ -21,7 +21,7 @@ from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, RunError
 from nnet3_runtime_cuda.cpu import Workspace, recorder
 from nnet3_runtime_cuda.errors import TrainingError
-from small_networks import network, stacked
+from small_networks import RECURRENT, network, stacked
 
 TIMES = range(4)
 ROWS = 2 * len(TIMES)
@@ -36,13 +36,6 @@ NETWORK = stacked(
     "last Linear input-dim=4 output-dim=3",
     "softmax LogSoftmax dim=3",
     splice="Append(Offset(input, -1), input, Offset(input, 1))",
-)
-
-RECURRENT = stacked(
-    3,
-    "affine Affine input-dim=7 output-dim=4",
-    "tanh Tanh dim=4 self-repair-scale=0",
-    splice="Append(input, IfDefined(Offset(tanh, -1)))",
 )
 
 
@@ -69,7 +62,7 @@ def test_passes_that_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     nnet, due = network(RECURRENT), interruptions(monkeypatch)
     computation = compile_computation(nnet, request(TIMES, TIMES))
     computer, other = (NnetComputer(nnet, computation) for _ in range(2))
-    inputs, derivatives = {"input": random(ROWS, 3)}, {"output": random(ROWS, 4)}
+    inputs, derivatives = {"input": random(ROWS, 4)}, {"output": random(ROWS, 3)}
     computer.forward(inputs)
     for run, given in ((computer.forward, inputs), (computer.backward, derivatives)):
         due.append(KeyboardInterrupt())
@@ -94,7 +87,7 @@ def test_interrupted_segments(is_loop: bool, monkeypatch: pytest.MonkeyPatch) ->
     nnet, due = network(RECURRENT), interruptions(monkeypatch)
     segments = extended_requests(looped_requests(nnet, 6), 4)
     computer = NnetComputer(nnet, loop(nnet, 6) if is_loop else compile_segments(nnet, segments))
-    chunks = [{"input": chunk} for chunk in np.split(random(24, 3), 4)]
+    chunks = [{"input": chunk} for chunk in np.split(random(24, 4), 4)]
     expected = [computer.forward(chunk)["output"] for chunk in chunks]
     computer.forward(chunks[0])
 
@@ -291,16 +284,13 @@ def test_a_second_thread_is_refused(backward: bool) -> None:
     """While a thread runs a computer, another one gets an error, and the first its own result."""
     nnet = network(RECURRENT)
     computer = NnetComputer(nnet, compile_computation(nnet, request(TIMES, TIMES)))
-    x, dy = np.ones((ROWS, 3), np.float32), np.ones((ROWS, 4), np.float32)
+    x, dy = np.ones((ROWS, 4), np.float32), np.ones((ROWS, 3), np.float32)
     expected = computer.forward({"input": x}), computer.backward({"output": dy})
     refused = []
 
     def run(values: Any) -> Any:
-        return (
-            computer.backward({"output": values})
-            if backward
-            else computer.forward({"input": values})
-        )
+        name = "output" if backward else "input"
+        return (computer.backward if backward else computer.forward)({name: values})
 
     class RunsBeside:
         """An array that, when it is read, has another thread run the computer."""

@@ -17,7 +17,7 @@ from nnet3_runtime_cuda.cuda.machine import DeviceMachine
 from nnet3_runtime_cuda.cuda.natural_gradient import DeviceTape
 from nnet3_runtime_cuda.cuda.recorded import View
 from nnet3_runtime_cuda.operations import Operations
-from small_networks import network, stacked
+from small_networks import RECURRENT, network
 
 TIMES = range(4)
 
@@ -195,20 +195,12 @@ def test_kernels_take_no_more_pointers_than_devices_allow(shape: tuple[int, ...]
     assert MOST_POINTERS // 16 < max(pointers) <= MOST_POINTERS
 
 
-RECURRENT = stacked(
-    3,
-    "a Affine input-dim=7 output-dim=4",
-    "t Tanh dim=4",
-    splice="Append(input, IfDefined(Offset(t, -2)))",
-)
-
-
 @needs_compiler
 def test_state_is_handed_over() -> None:
     """Outputs chunk by chunk, and after a reset, are the processor's."""
     nnet = network(RECURRENT)
     computation = loop(nnet, 6)
-    given = np.random.default_rng(1).standard_normal((36, 3), dtype=np.float32)
+    given = np.random.default_rng(1).standard_normal((36, 4), dtype=np.float32)
     devices = HostPlatform(strict=True), "cpu"
     computers = [NnetComputer(nnet, computation, each) for each in devices]
     for _ in range(2):
@@ -252,7 +244,7 @@ def test_models_compute_utterances() -> None:
     here, there = Model(nnet), Model(nnet, device=HostPlatform())
     rng = np.random.default_rng(2)
     for frames in (7, 60, 7):
-        features = rng.standard_normal((frames, 3), dtype=np.float32)
+        features = rng.standard_normal((frames, 4), dtype=np.float32)
         found, expected = (each.compute(features, frames_per_chunk=20) for each in (there, here))
-        assert found.shape == (frames, 4)
+        assert found.shape == (frames, 3)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)

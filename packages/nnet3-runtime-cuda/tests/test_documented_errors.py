@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from computations import request, single
+from computations import request
 from nnet3 import Model, load
 from nnet3_compiler import compile_computation
-from nnet3_descriptors import Nnet, parse_config, write_nnet
+from nnet3_descriptors import Nnet, write_nnet
 from nnet3_descriptors.components import AffineComponent
 from nnet3_runtime_cuda import (
     DeviceNnet,
@@ -20,8 +20,8 @@ from nnet3_runtime_cuda import (
     UnsupportedComponentError,
 )
 from nnet3_runtime_cuda.kernels import kernel_class, registry
+from small_networks import network, stacked
 
-AFFINE = "type=AffineComponent input-dim=4 output-dim=3"
 ANOTHER = """
 input-node name=another dim=4
 component-node name=d component=c input=another
@@ -32,11 +32,8 @@ OTHER = "input-node name=i dim=4\noutput-node name=o input=i"
 
 def nnet(line: str = "", *, descriptor: str = "input", more: str = "") -> Nnet:
     """An affine map on a descriptor, with further fields and further nodes."""
-    text = (
-        f"input-node name=input dim=4\ncomponent name=c {AFFINE} {line}\n"
-        f"component-node name=c component=c input={descriptor}\noutput-node name=output input=c\n"
-    )
-    return parse_config(text + more, rng=np.random.default_rng(0))
+    text = stacked(4, f"c Affine input-dim=4 output-dim=3 {line}", splice=descriptor)
+    return network(text + more)
 
 
 def file() -> io.BytesIO:
@@ -46,11 +43,11 @@ def file() -> io.BytesIO:
     return io.BytesIO(written.getvalue())
 
 
-def run(nnet: Nnet, **options: object) -> NnetComputer:
+def run(network: Nnet, **options: object) -> NnetComputer:
     """A computer for three frames of a network."""
     frames = request(range(3), range(3), sequences=1, training=False)
-    computation = compile_computation(single(AFFINE, dim=4), frames)
-    return NnetComputer(nnet, computation, **options)
+    computation = compile_computation(nnet(), frames)
+    return NnetComputer(network, computation, **options)
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,12 @@ from random import Random
 
 import numpy as np
 import pytest
-from computations import Case, passes, request
-from emulated_device import DryRun, HostPlatform, compiler
+from computations import Case, assert_near, needs_compiler, passes, request
+from emulated_device import DryRun, HostPlatform
 from nnet3_compiler import compile_computation
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.kernels import convolution
 from random_components import random_case
-
-needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
 
 OPTIONS = {
     "padded": "height-in=7 height-out=7 height-offsets=-1,0,1 time-offsets=-1,0,1",
@@ -26,8 +24,6 @@ OPTIONS = {
     "num-filters-out=1",
 }
 FILTERS = {"num-filters-in": 2, "num-filters-out": 3}
-
-Results = list[np.ndarray]
 
 
 @pytest.fixture
@@ -47,7 +43,9 @@ def convolution_case(options: str) -> Case:
     return Case(component, dim, range(-2, 7), range(4))
 
 
-def results(case: Case, device: DryRun | HostPlatform | str, *, natural: bool = False) -> Results:
+def results(
+    case: Case, device: DryRun | HostPlatform | str, *, natural: bool = False
+) -> list[np.ndarray]:
     """Output, derivative of the input, and gradient, in the second of two minibatches."""
     nnet = case.nnet()
     trained = DeviceNnet(nnet, device=device, trainable=True, natural_gradient=natural)
@@ -58,19 +56,13 @@ def results(case: Case, device: DryRun | HostPlatform | str, *, natural: bool = 
     return passes(computer, 2)
 
 
-def assert_same(found: Results, expected: Results, tolerance: float = 1e-5) -> None:
-    """Compares relative to the largest value of each."""
-    for ours, theirs in zip(found, expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance * np.abs(theirs).max())
-
-
 @needs_compiler
 @pytest.mark.usefixtures("_stacked")
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_values(options: str) -> None:
     """Both passes give the values of a processor, without races or reads of unset memory."""
     case = convolution_case(options)
-    assert_same(results(case, HostPlatform(strict=True)), results(case, "cpu"))
+    assert_near(results(case, HostPlatform(strict=True)), results(case, "cpu"))
 
 
 @needs_compiler
@@ -79,7 +71,7 @@ def test_values(options: str) -> None:
 def test_values_of_random_convolutions(seed: int) -> None:
     """So do random convolutions."""
     case = random_case("TimeHeightConvolution", Random(seed))
-    assert_same(results(case, HostPlatform()), results(case, "cpu"))
+    assert_near(results(case, HostPlatform()), results(case, "cpu"))
 
 
 @needs_compiler
@@ -89,7 +81,7 @@ def test_natural_gradient(name: str) -> None:
     """The natural gradient is that of the processor, also if there is nothing to precondition."""
     case = convolution_case(OPTIONS[name])
     expected = results(case, "cpu", natural=True)
-    assert_same(results(case, HostPlatform(), natural=True), expected, tolerance=1e-3)
+    assert_near(results(case, HostPlatform(), natural=True), expected, 1e-3)
 
 
 @pytest.mark.usefixtures("_stacked")

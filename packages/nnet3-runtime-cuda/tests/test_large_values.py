@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from computations import request, single
-from emulated_device import HostPlatform, compiler
+from computations import needs_compiler, request, single
+from emulated_device import HostPlatform
 from nnet3_compiler import compile_computation
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 
@@ -94,10 +94,7 @@ SQUARING = {
 
 @pytest.mark.parametrize("size", [1e15, 1e19, 1e20, 1e25, 1e30, 1e37])
 @pytest.mark.parametrize("name", SQUARING)
-@pytest.mark.parametrize(
-    "device", ["cpu", pytest.param("host", marks=pytest.mark.skipif(
-        compiler() is None, reason="there is no C++ compiler"))]
-)  # fmt: skip
+@pytest.mark.parametrize("device", ["cpu", pytest.param("host", marks=needs_compiler)])
 def test_squares_beyond_single_precision(device: str, name: str, size: float) -> None:
     """Where squares of inputs overflow, outputs and derivatives still are those of the formula."""
     x = np.random.default_rng(0).standard_normal((2 * len(TIMES), DIM)) * size

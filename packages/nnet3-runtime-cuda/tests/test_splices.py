@@ -7,7 +7,7 @@ import re
 import attrs
 import numpy as np
 import pytest
-from computations import passes, program, request
+from computations import assert_near, passes, program, request
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nnet3 import CachingCompiler
@@ -294,8 +294,7 @@ def test_values_are_the_same(case: tuple[Nnet, ComputationRequest], natural: boo
         patch.setenv("NNET3_TILES", "0")
         expected = results(*case, natural=natural)
 
-    for ours, theirs in zip(by_taps, expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-9 * abs(theirs).max())
+    assert_near(by_taps, expected, 1e-9)
 
 
 @pytest.mark.parametrize("width", [64, 256])
@@ -316,11 +315,10 @@ def test_values_of_one_splice_after_another(width: int, monkeypatch: pytest.Monk
     asked = request(range(-2, 152), range(150), sequences=1, training=False)
     computation = CachingCompiler(nnet).compile(asked)
 
-    (by_tiles,) = passes(NnetComputer(nnet, computation))
+    by_tiles = passes(NnetComputer(nnet, computation))
     monkeypatch.setenv("NNET3_TILES", "0")
-    (expected,) = passes(NnetComputer(nnet, computation))
 
-    np.testing.assert_allclose(by_tiles, expected, rtol=0, atol=1e-5 * abs(expected).max())
+    assert_near(by_tiles, passes(NnetComputer(nnet, computation)))
 
 
 @pytest.mark.parametrize("sequences", [1, 3])

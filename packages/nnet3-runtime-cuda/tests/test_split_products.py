@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from emulated_device import HostPlatform, compiler
+from computations import needs_compiler
+from emulated_device import HostPlatform
 from nnet3_runtime_cuda import DeviceError
 from nnet3_runtime_cuda.cuda import split_products
 from nnet3_runtime_cuda.cuda.platform import Gemm, Matrix
 from nnet3_runtime_cuda.cuda.split_products import SplitProduct, is_faster, plan_of
 from split_cases import H200, PRODUCTS, Product, factors, off, run
-
-needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
 
 
 @needs_compiler

@@ -7,11 +7,12 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
-from emulated_device import HostPlatform, compiler
+from computations import needs_compiler
+from emulated_device import HostPlatform
 from nnet3_runtime_cuda.cuda.platform import Gemm, Matrix
 from nnet3_runtime_cuda.errors import DeviceError
 
-pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
+pytestmark = needs_compiler
 
 UNWRITTEN = "a read of what nothing has written"
 

@@ -52,9 +52,17 @@ def computation_of(nnet: Nnet, *, training: bool = False) -> NnetComputation:
     return optimize(nnet, compile_computation(nnet, asked))
 
 
-def features(columns: int = 3) -> np.ndarray:
+def features() -> np.ndarray:
     """Random input for `computation_of`."""
-    return np.random.default_rng(1).normal(size=(ROWS + 2, columns)).astype(np.float32)
+    return np.random.default_rng(1).normal(size=(ROWS + 2, 3)).astype(np.float32)
+
+
+def traced(nnet: Nnet, *inputs: np.ndarray) -> tuple[np.ndarray, Trace]:
+    """The last output of several runs, and their trace."""
+    tracer = Tracer()
+    computer = NnetComputer(nnet, computation_of(nnet), threads=1, trace=tracer)
+    outputs = [computer.forward({"input": x})["output"] for x in inputs]
+    return outputs[-1], tracer.trace()
 
 
 def with_parameters(nnet: Nnet, **scales: float) -> Nnet:
@@ -115,10 +123,7 @@ def test_outputs_and_derivatives_are_the_same(nnet: Nnet, threads: int) -> None:
 def test_values_by_node(nnet: Nnet) -> None:
     """The largest magnitude of each node follows from the formulas; commands have their nodes."""
     x = features()
-    tracer = Tracer()
-    computer = NnetComputer(nnet, computation_of(nnet), threads=1, trace=tracer)
-    output = computer.forward({"input": x})["output"]
-    trace = tracer.trace()
+    output, trace = traced(nnet, x)
 
     state = nnet.state_dict()
     affine = np.hstack([x[:-2], x[1:-1]]) @ state["affine.linear_params"].T
@@ -137,10 +142,9 @@ def test_values_by_node(nnet: Nnet) -> None:
 
 def test_bytes_of_a_command(nnet: Nnet) -> None:
     """A Propagate counts the bytes of its input, its output and the parameters."""
-    tracer = Tracer()
-    NnetComputer(nnet, computation_of(nnet), threads=1, trace=tracer).forward({"input": features()})
+    _, trace = traced(nnet, features())
 
-    [last] = [each for _, each in tracer.trace().commands if each.node == "last"]
+    [last] = [each for _, each in trace.commands if each.node == "last"]
 
     assert last.nbytes == 4 * (ROWS * 4 + ROWS * 2 + (4 * 2 + 2))
 
@@ -168,15 +172,13 @@ def test_runs_are_added_up(nnet: Nnet) -> None:
 def test_first_fault(nnet: Nnet) -> None:
     """The first node with an overflow is named, even if later nodes hide it."""
     large = with_parameters(nnet, affine=1e38)
-    tracer = Tracer()
-    computer = NnetComputer(large, computation_of(large), threads=1, trace=tracer)
     x = np.ones((ROWS + 2, 3), np.float32)
-    computer.forward({"input": x})
-    x[4] *= 100.0
+    larger = x.copy()
+    larger[4] *= 100.0
 
-    output = computer.forward({"input": x})["output"]
+    output, trace = traced(large, x, larger)
 
-    fault = tracer.trace().fault
+    fault = trace.fault
     assert np.isfinite(output).all()  # the tanh of infinity is 1
     assert fault is not None
     assert (fault.node, fault.index, fault.run) == ("affine", (0, 3, 0), 2)
@@ -188,12 +190,9 @@ def test_first_fault(nnet: Nnet) -> None:
 def test_nodes_that_share_a_component() -> None:
     """The matrix tells which of two nodes with one component a command computes."""
     nnet = with_parameters(network(SHARED), both=1e20)
-    tracer = Tracer()
-    computer = NnetComputer(nnet, computation_of(nnet), threads=1, trace=tracer)
 
-    output = computer.forward({"input": features()})["output"]
+    output, trace = traced(nnet, features())
 
-    trace = tracer.trace()
     nodes = [each.node for _, each in trace.commands if each.kind == Propagate.__name__]
     assert nodes == ["first", "second"]
     assert not np.isfinite(output).all()
@@ -239,12 +238,7 @@ def test_loops(nnet: Nnet) -> None:
 
 def test_events(nnet: Nnet) -> None:
     """The file for viewers is JSON in Chrome's format, with an event for each run."""
-    large = with_parameters(nnet, affine=1e38)
-    tracer = Tracer()
-    NnetComputer(large, computation_of(large), threads=1, trace=tracer).forward(
-        {"input": features() * 1e3}
-    )
-    trace = tracer.trace()
+    _, trace = traced(with_parameters(nnet, affine=1e38), features() * 1e3)
 
     events = json.loads(trace_events(trace))["traceEvents"]
 
