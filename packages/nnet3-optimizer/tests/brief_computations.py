@@ -11,10 +11,17 @@ import re
 import textwrap
 from collections.abc import Callable
 
-from nnet3_computation import NnetComputation, format_computation, parse_computation
+from nnet3_computation import (
+    NnetComputation,
+    format_computation,
+    parse_computation,
+    peak_bytes,
+)
 from nnet3_computation.text import SUBMATRIX
 from nnet3_descriptors import Nnet, parse_config
+from nnet3_optimizer import check_computation, verify_equivalent
 from nnet3_optimizer.draft import Draft
+from nnet3_optimizer.passes.renumber import renumber
 
 CONFIG = """
 input-node name=input dim=4
@@ -88,6 +95,19 @@ def brief(result: NnetComputation | Draft) -> str:
     lines = format_computation(result, NNET).splitlines()
     kept = [line for line in lines if re.match(r"(m\d+ = \d+ x |[ijrp]\d+ =|c\d+: )", line)]
     return "\n".join(re.sub(r"^c\d+: |, (value|deriv) of .*|#\d+", "", line) for line in kept)
+
+
+def proven(given: str, run: Callable[[Draft], Draft]) -> list[str]:
+    """Returns the lines of what a pass makes, and what is unused then taken away.
+
+    Both computations are checked and proven equal, and the second one's peak is no higher.
+    """
+    before, after = computation(given), renumber(run(draft(given))).computation()
+    for each in (before, after):
+        check_computation(NNET, each)
+    verify_equivalent(NNET, before, after)
+    assert peak_bytes(after) <= peak_bytes(before)
+    return brief(after).splitlines()
 
 
 def dedented(text: str) -> str:
