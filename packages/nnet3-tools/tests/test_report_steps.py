@@ -1,4 +1,7 @@
-"""The steps on the page about a model, and the request that the page shows if nobody names one."""
+"""The steps on the page about a model, and the request that the page shows if nobody names one.
+
+`tests/test_report_steps.py` compares them with the programs of the reference's networks.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from nnet3_compiler import compile_computation
 from nnet3_descriptors import Nnet, parse_config, write_nnet
 from nnet3_graph import build_computation_graph
 from nnet3_report import layers_of
@@ -46,16 +48,6 @@ def pooling(context: str) -> Nnet:
     pool = f"pool StatisticsPooling input-dim=9 {context}"
     config = stacked(4, extract, pool, splice="Append(Offset(input, -2))")
     return network(config.replace("output input=pool", "output input=Round(pool, 1)"))
-
-
-@pytest.mark.parametrize("every", [1, 3])
-def test_steps_are_those_of_the_program(every: int) -> None:
-    """The steps have the nodes and rows that the compiled program says it was made from."""
-    nnet = parse_config(RECURRENT)
-    request = usual_request(nnet, 10, 2, every, train=False)
-    compiled = compile_computation(nnet, request).steps_by_node(nnet)
-
-    assert [(step.node, step.rows) for step in facts_of(nnet, 10, every).steps] == compiled
 
 
 def test_what_steps_read() -> None:

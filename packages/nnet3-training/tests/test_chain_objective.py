@@ -65,22 +65,6 @@ def test_denominator_is_a_sum_over_paths() -> None:
     np.testing.assert_allclose(result.derivative.sum(axis=1), 1.0, rtol=1e-12)
 
 
-def test_initial_probabilities() -> None:
-    """Initial probabilities are averages over the first hundred frames from the start state."""
-    fst = denominator(np.random.default_rng(2))
-    matrix = np.zeros((fst.num_states, fst.num_states))
-    np.add.at(matrix, (fst.sources, fst.destinations), np.exp(-fst.costs.astype(np.float64)))
-    matrix /= matrix.sum(axis=1, keepdims=True) + 1.0  # each state can end, with weight 1
-    current, total = np.eye(fst.num_states)[fst.start], np.zeros(fst.num_states)
-    for _ in range(100):
-        total += current
-        current = current @ matrix / (current @ matrix).sum()
-
-    probs = DenominatorGraph(fst, PDFS).initial_probs
-
-    np.testing.assert_allclose(probs, total / 100, rtol=1e-6)
-
-
 @pytest.mark.parametrize("make", [supervision, end_to_end])
 @pytest.mark.parametrize("seed", range(3))
 def test_derivative(make, seed: int) -> None:

@@ -167,18 +167,6 @@ def test_options(changes: dict[str, float], tmp_path: Path) -> None:
     assert resumed(trainer, tmp_path, 20).options == trainer.options
 
 
-def test_changed_rates(tmp_path: Path) -> None:
-    """A checkpoint has the current learning rate and dropout, not the initial ones."""
-    nnet = network_of("DropoutComponent dim=6 dropout-proportion=0.3")
-    trainer = go_on(Trainer(nnet, OPTIONS), 4)
-    trainer.set_learning_rate(0.005)
-    trainer.set_dropout(0.1)
-
-    other = resumed(trainer, tmp_path, 12)
-
-    assert other.nnet.component("a").learning_rate == pytest.approx(0.005)
-
-
 @pytest.mark.any_versions
 def test_killed_process(tmp_path: Path) -> None:
     """A process that is killed during training or a write loses at most its last minibatch."""

@@ -53,7 +53,7 @@ from nnet3_training.recipes import (
 )
 from nnet3_training.recipes.archives import utterance_name
 from nnet3_training.recipes.records import diverged_jobs, read_record
-from nnet3_training.workers import DaskWorkers, InProcess, Processes, Workers
+from nnet3_training.workers import Processes, Workers
 from small_networks import stacked
 
 LAYERS = (
@@ -426,25 +426,6 @@ def test_a_process_that_is_killed(done: TrainingRun, tmp_path: Path) -> None:
     assert final_bytes(run) == final_bytes(done)
 
 
-def test_dask(done: TrainingRun, tmp_path: Path) -> None:
-    """A cluster with a killed worker gives the same network, too."""
-    distributed = pytest.importorskip("distributed")
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-
-        def kill(event: object) -> None:
-            if isinstance(event, IterationRecord) and event.number == 1:
-                os.kill(min(client.run(os.getpid).values()), signal.SIGKILL)
-
-        run = started(tmp_path, workers=DaskWorkers(client), on_event=kill)
-
-    assert final_bytes(run) == final_bytes(done)
-
-
 RUN = """
 import sys
 sys.path += sys.argv[2:]
@@ -603,17 +584,6 @@ def test_a_run_that_has_begun(tmp_path: Path) -> None:
         train_recipe(tmp_path, network(), utterances(), attrs.evolve(OPTIONS, seed=99))
 
 
-def test_too_few_utterances(tmp_path: Path) -> None:
-    """The error states the least number of utterances; with more, the same folder can be used."""
-    options = attrs.evolve(OPTIONS, num_epochs=1)
-    with pytest.raises(RecipeError, match=r"expected at least 5 utterances.*found 4"):
-        train_recipe(tmp_path, network(), utterances(4), options)
-    with pytest.raises(RecipeError, match="expected utterances to train on, found none"):
-        train_recipe(tmp_path)
-
-    assert train_recipe(tmp_path, network(), utterances(), options).final is not None
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such locks")
 def test_two_in_one_folder(done: TrainingRun, tmp_path: Path) -> None:
     """The second is refused, with any options; the first goes on. One that was killed is none."""
@@ -657,29 +627,6 @@ def test_two_processes_make_the_archives(
         each.name for each in sorted((done.folder / "archives").iterdir())
     ]
     assert not list(tmp_path.glob(".*"))
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("recipe.json", "{", "this is no RunRecord of a training run"),
-        ("recipe.json", '{"format": "x", "version": 1, "options": {}}', "found 'x' of version 1"),
-        pytest.param("recipe.json", "[" * 100_000, "recursion depth exceeded", id="deep"),
-        ("iterations/0.json", '{"number": 0}', "this is no IterationRecord of a training run"),
-        ("final.json", "[]", "this is no FinalRecord"),
-    ],
-)
-def test_damaged_records(
-    name: str, text: str, message: str, done: TrainingRun, tmp_path: Path
-) -> None:
-    """The error names the damaged file."""
-    shutil.copytree(done.folder, tmp_path / "run")
-    (tmp_path / "run" / name).write_text(text)
-    with pytest.raises(RecipeError) as raised:
-        train_recipe(tmp_path / "run", workers=InProcess())
-
-    assert f"{tmp_path}/run/{name}: " in str(raised.value)
-    assert message in str(raised.value)
 
 
 def test_a_record_with_many_errors(done: TrainingRun, tmp_path: Path) -> None:
