@@ -69,22 +69,16 @@ def _matmul(draw: Draw) -> Trial:
         kind="finite" if way == "add" else "none",
         layout="any" if layout == "read" else layout,
     )
-    plus = draw.place(_plus_shape(draw, rows, columns), kind="finite") if way == "plus" else None
+    shape = draw.random.choice(((rows, columns), (1, columns), (columns,)))
+    plus = draw.place(shape, kind="finite") if way == "plus" else None
+    extra = None if plus is None else plus.array
     right = broadcast(b, (*stack, inner, columns))
     terms = _terms_of(a.values, right, (rows, inner, columns), math.prod(stack))
     _add(terms, out if way == "add" else plus, out.shape)
-
-    def record(tape: NumpyTape) -> None:
-        if plus is None:
-            tape.matmul(a.array, b.array, out.array, add=way == "add")
-        else:
-            tape.matmul(a.array, b.array, out.array, plus=plus.array)
-
-    return Trial(record, (Result.summed(out, terms),))
-
-
-def _plus_shape(draw: Draw, rows: int, columns: int) -> tuple[int, ...]:
-    return draw.random.choice(((rows, columns), (1, columns), (columns,)))
+    return Trial(
+        lambda tape: tape.matmul(a.array, b.array, out.array, add=way == "add", plus=extra),
+        (Result.summed(out, terms),),
+    )
 
 
 @case("small_products")
@@ -217,29 +211,29 @@ def ranges_of(draw: Draw, rows: int, count: int) -> list[tuple[int, int]]:
     return [(-1, -1) if draw.chance(0.2) else (begin, end) for begin, end in ends]
 
 
-def _terms_of_ranges(a: Place, ranges: list[tuple[int, int]]) -> list[list[float]]:
-    """The terms of the sum of each range of rows and each column."""
-    rows = rows_of(a)
-    return [
+def _ranges(draw: Draw) -> tuple[Place, np.ndarray, list[list[float]]]:
+    """A matrix, ranges of its rows, and the terms of the sum of each range and column."""
+    count, columns = draw.shape(2)
+    a = draw.place((draw.few() + 4, columns), draw.tape_dtype, kind="finite")
+    ranges, rows = ranges_of(draw, a.shape[0], count), rows_of(a)
+    terms = [
         [rows[row][column] for row in range(begin, end)]
         for begin, end in ranges
-        for column in range(a.shape[1])
+        for column in range(columns)
     ]
+    return a, np.array(ranges, np.int32).reshape(-1, 2), terms
 
 
 @case("record_row_range_sums")
 def _record_row_range_sums(draw: Draw) -> Trial:
     """Sums of ranges, which may be added."""
-    count, columns = draw.shape(2)
-    a = draw.place((draw.few() + 4, columns), draw.tape_dtype, kind="finite")
-    ranges = ranges_of(draw, a.shape[0], count)
+    a, ranges, terms = _ranges(draw)
     is_added = draw.chance(0.5)
-    out = draw.place((count, columns), a.dtype, kind="finite" if is_added else "none")
-    terms = _terms_of_ranges(a, ranges)
-    _add(terms, out if is_added else None, out.shape)
-    given = np.array(ranges, np.int32).reshape(-1, 2)
+    shape = len(ranges), a.shape[1]
+    out = draw.place(shape, a.dtype, kind="finite" if is_added else "none")
+    _add(terms, out if is_added else None, shape)
     return Trial(
-        lambda tape: record_row_range_sums(tape, a.array, given, out.array, add=is_added),
+        lambda tape: record_row_range_sums(tape, a.array, ranges, out.array, add=is_added),
         (Result.summed(out, terms),),
     )
 
@@ -247,14 +241,11 @@ def _record_row_range_sums(draw: Draw) -> Trial:
 @case("record_moments")
 def _record_moments(draw: Draw) -> Trial:
     """Sums of ranges, and of squares."""
-    count, columns = draw.shape(2)
-    a = draw.place((draw.few() + 4, columns), draw.tape_dtype, kind="finite")
-    ranges = ranges_of(draw, a.shape[0], count)
-    sums, squares = (draw.place((count, columns), a.dtype, kind="none") for _ in range(2))
-    terms = _terms_of_ranges(a, ranges)
+    a, ranges, terms = _ranges(draw)
+    shape = len(ranges), a.shape[1]
+    sums, squares = (draw.place(shape, a.dtype, kind="none") for _ in range(2))
     of_squares = [[value * value for value in each] for each in terms]
-    given = np.array(ranges, np.int32).reshape(-1, 2)
     return Trial(
-        lambda tape: record_moments(tape, a.array, given, sums.array, squares.array),
+        lambda tape: record_moments(tape, a.array, ranges, sums.array, squares.array),
         (Result.summed(sums, terms), Result.summed(squares, of_squares)),
     )

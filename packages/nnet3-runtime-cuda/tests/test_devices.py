@@ -9,8 +9,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from nnet3_runtime_cuda.cuda.cublaslt import Precision
-from nnet3_runtime_cuda.cuda.machine import as_precision, cuda_ordinal, open_platform
+from nnet3_runtime_cuda.cuda.machine import cuda_ordinal, open_platform
 from nnet3_runtime_cuda.device import check_cuda_libraries
 from nnet3_runtime_cuda.errors import DeviceError
 from strict_cupy import StrictCupy
@@ -50,15 +49,6 @@ def library(monkeypatch: pytest.MonkeyPatch, stand_in: ctypes.CDLL) -> None:
 def test_names(device: str, ordinal: int | None) -> None:
     """A CUDA device without a number is the first one."""
     assert cuda_ordinal(device) == ordinal
-
-
-def test_precisions() -> None:
-    """A precision has the name in the documentation; others are refused."""
-    assert as_precision("tf32") is Precision.TF32
-    with pytest.raises(
-        DeviceError, match="'fp16'; expected one of 'fp32', 'tf32', 'bf16', 'bf16x9', 'fp32x3'"
-    ):
-        as_precision("fp16")
 
 
 def test_devices_are_counted(cupy: StrictCupy, library: None) -> None:

@@ -26,7 +26,7 @@ OPTIONS = {
 FILTERS = {"num-filters-in": 2, "num-filters-out": 3}
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def _stacked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stacks also for few filters and rows."""
     monkeypatch.setattr(convolution, "FEWEST_FILTERS", 1)
@@ -57,7 +57,6 @@ def results(
 
 
 @needs_compiler
-@pytest.mark.usefixtures("_stacked")
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_values(options: str) -> None:
     """Both passes give the values of a processor, without races or reads of unset memory."""
@@ -66,7 +65,6 @@ def test_values(options: str) -> None:
 
 
 @needs_compiler
-@pytest.mark.usefixtures("_stacked")
 @pytest.mark.parametrize("seed", range(8))
 def test_values_of_random_convolutions(seed: int) -> None:
     """So do random convolutions."""
@@ -75,7 +73,6 @@ def test_values_of_random_convolutions(seed: int) -> None:
 
 
 @needs_compiler
-@pytest.mark.usefixtures("_stacked")
 @pytest.mark.parametrize("name", ["padded", "one column"])
 def test_natural_gradient(name: str) -> None:
     """The natural gradient is that of the processor, also if there is nothing to precondition."""
@@ -84,7 +81,6 @@ def test_natural_gradient(name: str) -> None:
     assert_near(results(case, HostPlatform(), natural=True), expected, 1e-3)
 
 
-@pytest.mark.usefixtures("_stacked")
 def test_there_is_a_product_for_all_heights() -> None:
     """One for each time offset forward and for the gradient; for each offset the other way."""
     device = DryRun()
@@ -92,8 +88,9 @@ def test_there_is_a_product_for_all_heights() -> None:
     assert [product.batch for product in device.products] == 3 * [7] + 3 * [6, 7, 6] + 3 * [7]
 
 
-def test_small_convolutions_are_products_with_patches() -> None:
+def test_small_convolutions_are_products_with_patches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Patches that need little memory are made: one product each way."""
+    monkeypatch.undo()  # of `_stacked`
     device = DryRun()
     results(convolution_case(OPTIONS["padded"]), device)
     assert [product.batch for product in device.products] == [1, 1, 1]

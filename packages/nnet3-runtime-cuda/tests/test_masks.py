@@ -80,7 +80,7 @@ def test_masks_do_not_depend_on_the_threads(monkeypatch: pytest.MonkeyPatch) -> 
 def test_masks_are_those_of_the_definition(options: str) -> None:
     """Equal seeds give equal masks, other ones in each run; in test mode nothing is drawn."""
     _, dim, *_ = options.replace("=", " ").split()[::2]
-    drawn = single(f"type={options.replace(' ', 'Component ', 1)}", dim=int(dim))
+    drawn = network(stacked(int(dim), f"c {options}"))
     for nnet in (drawn, set_test_mode(drawn)):
         found = by_kernels(nnet)
 

@@ -10,18 +10,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from computations import request, single
+from computations import request
 from nnet3_compiler import compile_computation
-from nnet3_descriptors import Nnet, vectorize
+from nnet3_descriptors import vectorize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.kernels import Kernel
 from nnet3_runtime_reference import Draws, ReferenceComputer
+from small_networks import network, stacked
 
 TIMES = range(6)
 ROWS = 2 * len(TIMES)
 
 REPAIR = "self-repair-scale=0.01"
-LSTM = f"Lstm cell-dim=3 tanh-self-repair-threshold=0.3 sigmoid-self-repair-threshold=0.1 {REPAIR}"
+LSTM = (
+    "LstmNonlinearity cell-dim=3 tanh-self-repair-threshold=0.3 "
+    f"sigmoid-self-repair-threshold=0.1 {REPAIR}"
+)
 GATES = [1, 99, 1, 99, 1, 1, 1, 1, 99, 1, 99, 1, 1, 1, 99]
 CLIPPED = (
     "ClipGradient dim=5 norm-based-clipping=true clipping-threshold=2 self-repair-target=0.5 "
@@ -44,13 +48,17 @@ COMPONENTS: dict[str, tuple[str, list[float], Sequence[float]]] = {
     "softmax": ("Softmax dim=4", [1, 2, 3, 4], [0]),
     "lstm": (LSTM, GATES, [0]),
     "lstm with scales": (f"{LSTM} use-dropout=true", [*GATES, 1, 1, 1], [0]),
-    "gru": (f"Gru cell-dim=4 {REPAIR}", [*[1] * 8, 99, 1, 99, 1, *[1] * 4], [0]),
+    "gru": (f"GruNonlinearity cell-dim=4 {REPAIR}", [*[1] * 8, 99, 1, 99, 1, *[1] * 4], [0]),
     "projected gru": (
-        f"Gru cell-dim=4 recurrent-dim=2 {REPAIR}",
+        f"GruNonlinearity cell-dim=4 recurrent-dim=2 {REPAIR}",
         [*[1] * 6, 99, 1, 99, 1, *[1] * 6],
         [0],
     ),
-    "output gru": (f"OutputGru cell-dim=4 {REPAIR}", [*[1] * 4, 99, 1, 99, 1, *[1] * 4], [0]),
+    "output gru": (
+        f"OutputGruNonlinearity cell-dim=4 {REPAIR}",
+        [*[1] * 4, 99, 1, 99, 1, *[1] * 4],
+        [0],
+    ),
     "clipped rows": (CLIPPED, [1, 2, 3, 4, 5], [0]),
     "clipped elements": ("ClipGradient dim=5 clipping-threshold=0.5", [1] * 5, [0]),
     "nothing passes": ("ClipGradient dim=5 clipping-threshold=0", [1] * 5, [0]),
@@ -58,13 +66,6 @@ COMPONENTS: dict[str, tuple[str, list[float], Sequence[float]]] = {
     "attention": (ATTENTION, [2] * 16, [0]),
 }
 """A component, and standard deviations and means of its input's columns; large ones saturate."""
-
-
-def component(options: str, dim: int) -> Nnet:
-    """A network of one component."""
-    kind, _, rest = options.partition(" ")
-    kind += "Nonlinearity" * kind.endswith(("Lstm", "Gru"))
-    return single(f"type={kind}Component {rest}", dim=dim)
 
 
 def results(computer: NnetComputer | ReferenceComputer, x: np.ndarray) -> dict[str, Any]:
@@ -92,9 +93,9 @@ def test_statistics_and_repair(name: str, chance: bool, monkeypatch: pytest.Monk
     for kind in (Kernel, Draws):
         monkeypatch.setattr(kind, "chance", lambda *_: chance)
     options, deviations, means = COMPONENTS[name]
-    nnet = component(options, len(deviations))
-    unrepaired = component(options.replace(REPAIR, "self-repair-scale=0"), len(deviations))
-    x = np.random.default_rng(3).standard_normal((ROWS, len(deviations))) * deviations + means
+    dim, without_repair = len(deviations), options.replace(REPAIR, "self-repair-scale=0")
+    nnet, unrepaired = (network(stacked(dim, f"c {each}")) for each in (options, without_repair))
+    x = np.random.default_rng(3).standard_normal((ROWS, dim)) * deviations + means
     computation = compile_computation(nnet, request(TIMES, TIMES))
 
     found, expected, without = (

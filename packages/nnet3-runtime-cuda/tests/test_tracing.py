@@ -6,7 +6,6 @@ import json
 from functools import partial
 from typing import Any
 
-import attrs
 import numpy as np
 import pytest
 from computations import passes, request
@@ -259,35 +258,20 @@ def test_events(nnet: Nnet) -> None:
 
 def test_table() -> None:
     """The tables of a trace."""
+    usual = {"kind": "Propagate", "nbytes": 1_000_000, "runs": 2, "seconds": 0.001, "largest": 3.5}
 
     def profile(position: int, node: str, **changes: Any) -> CommandProfile:
-        command = CommandProfile(
-            position=position,
-            kind="Propagate",
-            text=f"m2 = {node}.propagate(m1)",
-            node=node,
-            nbytes=1_000_000,
-            runs=2,
-            seconds=0.001,
-            largest=3.5,
-        )
-        return attrs.evolve(command, **changes)
+        text = f"m2 = {node}.propagate(m1)"
+        return CommandProfile(position=position, text=text, node=node, **(usual | changes))
 
     commands = (
         profile(3, "first"),
         profile(5, "first", kind="MatrixAdd", seconds=0.003, largest=None),
         profile(7, "second", seconds=0.004, largest=12.25),
     )
+    place = {"row": 4, "column": 1, "index": None}
     fault = Fault(
-        program=0,
-        position=7,
-        run=2,
-        node="second",
-        text="m2 = second.propagate(m1)",
-        row=4,
-        column=1,
-        index=None,
-        value="nan",
+        program=0, position=7, run=2, node="second", text=commands[2].text, value="nan", **place
     )
     trace = Trace(
         programs=(ProgramProfile(name="input 8 -> output 6", commands=commands),),
