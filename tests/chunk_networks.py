@@ -13,7 +13,7 @@ from random import Random
 import attrs
 import package_tests  # noqa: F401  the helpers of the packages
 from network_generator import DIM, LAYERS, NetworkWriter
-from nnet3_descriptors import Nnet, node_config_lines
+from nnet3_descriptors import Nnet, node_config_lines, parse_descriptor
 
 IVECTOR = "ReplaceIndex(ivector, t, 0)"
 OPTIONAL = (
@@ -98,10 +98,7 @@ class ChunkWriter(NetworkWriter):
 
 def names_in(descriptor: str) -> set[str]:
     """The nodes that a descriptor reads."""
-    words = {"Append", "Const", "Failover", "IfDefined", "Offset", "ReplaceIndex", "Round", "Scale"}
-    return (
-        {*re.findall(r"[a-z][\w.-]*", descriptor, re.IGNORECASE)} - words - {"Sum", "Switch", "t"}
-    )
+    return {*parse_descriptor(descriptor).node_names}
 
 
 def features_in(nnet: Nnet) -> set[str]:
@@ -109,7 +106,8 @@ def features_in(nnet: Nnet) -> set[str]:
     reads = {}
     for line in node_config_lines(nnet):
         fields = dict(re.findall(r"([\w-]+)=(.*?)(?= [\w-]+=|$)", line))
-        reads[fields["name"]] = names_in(fields.get("input", fields.get("input-node", "")))
+        read = fields.get("input") or fields.get("input-node")
+        reads[fields["name"]] = names_in(read) if read else set()
     found = {"input"}
     while more := {name for name, sources in reads.items() if sources & found} - found:
         found |= more

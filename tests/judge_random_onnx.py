@@ -38,6 +38,7 @@ from judge_random_models import (
     network_of_all_kinds,
     words_in,
 )
+from judged_networks import Source, WidthWriter
 from judged_networks import write_network as write_judged_network
 from judged_seeds import TOO_FEW_DIGITS, Judged, command_line, differences, judge_seeds
 from nnet3 import Model
@@ -175,71 +176,68 @@ def _optional_terms(seed: int) -> Nnet:
 def _pooling(seed: int) -> Nnet:
     """A network that pools over time, as those of x-vectors do."""
     rng = Random(seed)
-    lines = ["input-node name=input dim=4", "input-node name=ivector dim=2"]
-    name, dim = "input", 4
+    writer = WidthWriter(rng)
+    writer.inputs = ["input-node name=input dim=4", "input-node name=ivector dim=2"]
+    last = Source("input", 4, "input")
 
-    def add(kind: str, settings: str, given: str, dim_out: int) -> None:
-        nonlocal name, dim
-        name, dim = f"n{len(lines)}", dim_out
-        lines.append(f"component name={name} type={kind} {settings}")
-        lines.append(f"component-node name={name} component={name} input={given}")
-
-    def affine(given: str, columns: int) -> None:
-        dim_out = rng.randint(3, 6)
-        add("AffineComponent", f"input-dim={columns} output-dim={dim_out}", given, dim_out)
+    def affine(given: str, columns: int) -> Source:
+        return writer.add("Affine", f"input-dim={columns} output-dim={rng.randint(3, 6)}", given)
 
     for _ in range(rng.randint(1, 4)):
         before, after = rng.randint(-3, -1), rng.randint(1, 3)
-        kind = rng.randrange(8)
-        if kind <= 1:
-            affine(f"Append(Offset({name}, {before}), Offset({name}, {after}))", 2 * dim)
-        elif kind == 2:
-            affine(f"Append(IfDefined(Offset({name}, {before})), Scale(0.5, {name}))", 2 * dim)
-        elif kind == 3:
-            sum_ = f"Sum({name}, IfDefined(Offset({name}, {after})))"
-            affine(f"Append({sum_}, ReplaceIndex(ivector, t, 0), Const(0.5, 1))", dim + 3)
-        elif kind == 4:
-            settings = f"input-dim={dim} output-dim=5 time-offsets={before},0,{after}"
-            add("TdnnComponent", settings, name, 5)
-        elif kind == 5:
-            affine(name, dim)
-            affine(name, dim)
-            part = f"part{len(lines)}"
-            lines.append(f"dim-range-node name={part} input-node={name} dim-offset=1 dim=2")
-            affine(part, 2)
-        elif kind == 6:
-            settings = (
-                f"num-filters-in=1 num-filters-out=2 height-in={dim} height-out={dim} "
-                f"height-offsets=-1,0,1 time-offsets={before},0,{after} required-time-offsets=0"
-            )
-            add("TimeHeightConvolutionComponent", settings, name, 2 * dim)
-        else:
-            affine(name, dim)
-            columns = 2 + 3 + 2 + 4  # key, value, query, context
-            add("AffineComponent", f"input-dim={dim} output-dim={columns}", name, columns)
-            settings = (
-                "num-heads=1 key-dim=2 value-dim=3 num-left-inputs=2 num-right-inputs=1 "
-                f"num-left-inputs-required={rng.randint(0, 2)} num-right-inputs-required=0"
-            )
-            add("RestrictedAttentionComponent", settings, name, 3 + 4)
+        name, dim = last.text, last.dim
+        match rng.randrange(8):
+            case 0 | 1:
+                spliced = f"Append(Offset({name}, {before}), Offset({name}, {after}))"
+                last = affine(spliced, 2 * dim)
+            case 2:
+                spliced = f"Append(IfDefined(Offset({name}, {before})), Scale(0.5, {name}))"
+                last = affine(spliced, 2 * dim)
+            case 3:
+                sum_ = f"Sum({name}, IfDefined(Offset({name}, {after})))"
+                spliced = f"Append({sum_}, ReplaceIndex(ivector, t, 0), Const(0.5, 1))"
+                last = affine(spliced, dim + 3)
+            case 4:
+                options = f"input-dim={dim} output-dim=5 time-offsets={before},0,{after}"
+                last = writer.add("Tdnn", options, name)
+            case 5:
+                first = affine(name, dim)
+                second = affine(first.text, first.dim)
+                last = affine(writer.part(second, 1, 2).text, 2)
+            case 6:
+                options = (
+                    f"num-filters-in=1 num-filters-out=2 height-in={dim} height-out={dim} "
+                    f"height-offsets=-1,0,1 time-offsets={before},0,{after} required-time-offsets=0"
+                )
+                last = writer.add("TimeHeightConvolution", options, name)
+            case _:
+                first = affine(name, dim)
+                columns = 2 + 3 + 2 + 4  # key, value, query, context
+                options = f"input-dim={first.dim} output-dim={columns}"
+                query = writer.add("Affine", options, first.text)
+                options = (
+                    "num-heads=1 key-dim=2 value-dim=3 num-left-inputs=2 num-right-inputs=1 "
+                    f"num-left-inputs-required={rng.randint(0, 2)} num-right-inputs-required=0"
+                )
+                last = writer.add("RestrictedAttention", options, query.text)
         if rng.randrange(2):
-            add("RectifiedLinearComponent", f"dim={dim}", name, dim)
+            last = writer.add("RectifiedLinear", f"dim={last.dim}", last.text)
     period, step = rng.choice([(1, 1), (1, 1), (4, 1), (6, 3)])
     squares = rng.choice(["true", "false"])
-    settings = f"input-period={step} output-period={period} include-variance={squares}"
-    sums = 1 + dim * (2 if squares == "true" else 1)
-    add("StatisticsExtractionComponent", f"input-dim={dim} {settings}", name, sums)
+    options = f"input-period={step} output-period={period} include-variance={squares}"
+    sums = writer.add("StatisticsExtraction", f"input-dim={last.dim} {options}", last.text)
     left, right = rng.choice([(0, 10000), (0, 10000), (0, 24), (12, 36)])
-    right = right // period * period
-    stddev, logs = squares, rng.choice([0, 2])
-    settings = f"left-context={left} right-context={right} num-log-count-features={logs}"
-    settings += f" input-period={period} output-stddevs={stddev} variance-floor=0.001"
-    add("StatisticsPoolingComponent", f"input-dim={sums} {settings}", name, sums - 1 + logs)
-    affine(rng.choice([name, f"Round({name}, {period})"]), dim)
+    options = (
+        f"input-dim={sums.dim} left-context={left} right-context={right // period * period} "
+        f"num-log-count-features={rng.choice([0, 2])} input-period={period} "
+        f"output-stddevs={squares} variance-floor=0.001"
+    )
+    pooled = writer.add("StatisticsPooling", options, sums.text)
+    last = affine(rng.choice([pooled.text, f"Round({pooled.text}, {period})"]), pooled.dim)
     if rng.randrange(2):
-        add("LogSoftmaxComponent", f"dim={dim}", name, dim)
-    lines.append(f"output-node name=output input={name}")
-    return in_test_mode("\n".join(lines), seed)
+        last = writer.add("LogSoftmax", f"dim={last.dim}", last.text)
+    writer.nodes.append(f"output-node name=output input={last.text}")
+    return in_test_mode(writer.text(), seed)
 
 
 def _all_components(seed: int) -> Nnet:

@@ -26,14 +26,14 @@ from chunk_networks import (
     add_ivector,
     features_in,
     finish_chunk_network,
-    names_in,
 )
 from example_generator import is_computable
 from judge_random_models import reads_ivector, words_in
 from judged_seeds import LARGEST_DIFFERENCE, Judged, command_line, difference_of, judge_seeds
 from nnet3 import Model
 from nnet3_compiler import CompilationError, compile_computation, looped_chunk_size
-from nnet3_descriptors import Nnet, Nnet3Error, parse_config, parse_descriptor
+from nnet3_descriptors import ComponentInputNode, Nnet, Nnet3Error, OutputNode, parse_config
+from nnet3_descriptors.descriptors import Descriptor, ForwardingDescriptor, ReplaceIndex, Round
 from nnet3_descriptors.editing import remove_orphans
 from nnet3_graph import ContextError, NotComputableError, compute_context
 from nnet3_runtime_reference import ReferenceComputer
@@ -100,29 +100,19 @@ def with_period(nnet: Nnet, period: int) -> Nnet:
     """The network with an i-vector every `period` frames in place of one; frames stay fixed."""
     of_features = features_in(nnet)
 
-    def rounded(text: str) -> str:
-        """A descriptor with Round in place of each ReplaceIndex of i-vectors at t = 0."""
-        begin = text.find("ReplaceIndex(")
-        if begin < 0:
-            return text
-        end, depth = begin + len("ReplaceIndex("), 1
-        while depth:
-            depth += {"(": 1, ")": -1}.get(text[end], 0)
-            end += 1
-        inside = text[begin + len("ReplaceIndex(") : end - 1]
-        read, variable, value = rounded(inside).rsplit(", ", 2)
-        is_of_ivector = (variable, value) == ("t", "0") and not of_features & names_in(read)
-        kept = (
-            f"Round({read}, {period})" if is_of_ivector else f"Fixed({read}, {variable}, {value})"
-        )
-        return text[:begin] + kept + rounded(text[end:])
+    def rounded(leaf: ForwardingDescriptor) -> ForwardingDescriptor:
+        """The same with Round in place of each ReplaceIndex of i-vectors at t = 0."""
+        sources = tuple(map(rounded, leaf.sources))
+        is_fixed = isinstance(leaf, ReplaceIndex) and (leaf.variable, leaf.value) == ("t", 0)
+        if is_fixed and not of_features & {*leaf.node_names}:
+            return Round(sources[0], period)
+        return leaf.with_sources(sources)
 
     nodes = []
     for node in nnet.nodes:
-        descriptor = getattr(node, "descriptor", None)
-        if descriptor is not None:
-            text = rounded(str(descriptor)).replace("Fixed(", "ReplaceIndex(")
-            node = attrs.evolve(node, descriptor=parse_descriptor(text))
+        if isinstance(node, ComponentInputNode | OutputNode):
+            parts = tuple(part.map_leaves(rounded) for part in node.descriptor.parts)
+            node = attrs.evolve(node, descriptor=Descriptor(parts))
         nodes.append(node)
     return attrs.evolve(nnet, nodes=tuple(nodes))
 

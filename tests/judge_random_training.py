@@ -212,17 +212,20 @@ def _step(case: Case, state: Arrays, proposed: Arrays, *, scale: float, room: fl
 # ---- what is judged ----
 
 
-def problem_of_seed(seed: int) -> str | None:
-    """The difference from the definition; "" if there is none, None if nothing was judged."""
-    case = case_of(seed)
-    if case is None:
-        return None
-    with thresholds(seed):
-        return _problem(case, stop=seed % len(case.examples))
+def judged(seed: int) -> Judged:
+    """The verdict on a seed; most are not judged."""
+    case, problem = case_of(seed), None
+    if case is not None:
+        with thresholds(seed):
+            problem = _problem(case, stop=seed % len(case.examples))
+    return Judged(problem or "", ["not judged" if problem is None else "judged"])
 
 
 def _problem(case: Case, stop: int) -> str | None:
-    """The same for a case; the second trainer is saved after minibatch number `stop`."""
+    """The difference from the definition; "" if there is none, None if nothing can be judged.
+
+    The second trainer is saved after minibatch number `stop`.
+    """
     trainer = Trainer(case.nnet, case.options, objective=case.objective)
     other = Trainer(case.nnet, case.options, objective=case.objective)
     for number, example in enumerate(case.examples):
@@ -261,12 +264,6 @@ def _differences(case: Case, found: Arrays, expected: Arrays, share: float = 1.0
         for name, array in expected.items()
         if not (difference := float(np.abs(found[name] - array).max(initial=0.0))) <= allowed
     }
-
-
-def judged(seed: int) -> Judged:
-    """The verdict on a seed; most are not judged."""
-    problem = problem_of_seed(seed)
-    return Judged(problem or "", ["not judged" if problem is None else "judged"])
 
 
 if __name__ == "__main__":

@@ -158,6 +158,15 @@ class Case:
             for name, array in computer.forward(inputs).items()
         }
 
+    def derivatives_of(self, computer: Any, derivs: Arrays) -> Arrays:
+        """Derivatives of inputs, and of parameters if they are asked for."""
+        found = computer.backward(derivs)
+        found = {f"derivative of {name}": array for name, array in found.items()}
+        if self.request.need_model_derivative:
+            gradient = computer.gradient.state_dict()
+            found |= {f"gradient of {name}": gradient[name] for name in parameter_names(self.nnet)}
+        return found
+
     def output_derivs(self) -> Arrays:
         """Derivatives of the outputs that have one."""
         wanted = [io for io in self.request.outputs if io.has_deriv]

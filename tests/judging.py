@@ -166,12 +166,7 @@ def run(computer: NnetComputer | ReferenceComputer, case: Case) -> Results:
     """Outputs, derivatives of inputs and parameters, and statistics of a run."""
     found = case.outputs_of(computer)
     if case.has_backward_pass:
-        derivatives = computer.backward(case.output_derivs())
-        found |= {f"derivative of {name}": array for name, array in derivatives.items()}
-        if case.request.need_model_derivative:
-            gradient = computer.gradient.state_dict()
-            parameters = parameter_names(case.nnet)
-            found |= {f"gradient of {name}": gradient[name] for name in parameters}
+        found |= case.derivatives_of(computer, case.output_derivs())
     if case.request.store_component_stats:
         found |= statistics(computer.nnet)
     if case.has_limits:

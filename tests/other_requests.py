@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 import numpy as np
-from judged_cases import LOOP, SEGMENTS, WHOLE, Case, parameter_names
+from judged_cases import LOOP, SEGMENTS, WHOLE, Case
 from nnet3_compiler import CompilerOptions, compile_computation
 from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Component
@@ -88,11 +88,7 @@ def results_of_parts(case: Case) -> Results:
         given = {io.name: derivs[io.name][rows[io.name]] for io in part.outputs if io.has_deriv}
         if not given:
             continue
-        found = {f"derivative of {name}": array for name, array in computer.backward(given).items()}
-        if part.need_model_derivative:
-            gradient = computer.gradient.state_dict()
-            found |= {f"gradient of {name}": gradient[name] for name in parameter_names(nnet)}
-        for name, array in found.items():
+        for name, array in case.derivatives_of(computer, given).items():
             results[name] = results[name] + array if name in results else array
     return results
 

@@ -6,9 +6,9 @@ failure repeats it there: `--first-seed SEED --count 1`.
 
 from functools import cache
 
+import judge_random_training
 import pytest
 from judge_random_models import judged
-from judge_random_training import problem_of_seed
 
 AT_THE_TIME_OF_AN_IVECTOR = (125, 250, 317, 418)
 """In chunks of these seeds' networks, some rows read only the i-vector, and others features."""
@@ -42,7 +42,7 @@ def test_the_models_are_of_all_kinds() -> None:
 def test_trainers_make_the_steps_that_are_defined(block: int) -> None:
     """Momentum, backstitch, limits and l2 are the definition's; a checkpoint changes nothing."""
     seeds = range(25 * block, 25 * (block + 1))
-    problems = {seed: problem_of_seed(seed) for seed in seeds}
+    verdicts = {seed: judge_random_training.judged(seed) for seed in seeds}
 
-    assert {seed: problem for seed, problem in problems.items() if problem} == {}
-    assert sum(problem is not None for problem in problems.values()) > 2
+    assert {seed: each.problem for seed, each in verdicts.items() if each.problem} == {}
+    assert sum("judged" in each.kinds for each in verdicts.values()) > 2

@@ -121,8 +121,8 @@ _WAYS = (_cut, _bytes, _bytes, _range, _piece_of_another, _sized_number, _sized_
          _sized_number, _number, _number, _token, _token)  # fmt: skip
 
 
-def damaged_words(rng: random.Random, text: str) -> str:
-    """Some words of a text are replaced, missing or doubled."""
+def damaged_words(rng: random.Random, text: str, others: Sequence[str] = ()) -> str:
+    """Some words of a text are missing, doubled, or replaced, perhaps by one of the others."""
     parts = re.split(r"([\s=(),:\[\]]+)", text)
     numbers = [at for at, part in enumerate(parts) if re.fullmatch(r"-?[\d.e+-]+", part)]
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
@@ -137,7 +137,7 @@ def damaged_words(rng: random.Random, text: str) -> str:
             parts[at] = str(rng.choice(REALS))
         else:
             parts[at] = rng.choice(
-                ("", old * 2, parts[rng.randrange(len(parts))], *map(str, OTHERS))
+                ("", old * 2, parts[rng.randrange(len(parts))], *map(str, OTHERS), *others)
             )
     return "".join(parts)
 

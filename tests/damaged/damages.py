@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from damaged.bytes_and_words import damaged_data
+from damaged.bytes_and_words import damaged_data, damaged_words
 from damaged.good_files import Element, GoodFile, good_files
 
 Damage = Callable[[GoodFile, random.Random], bytes]
@@ -22,11 +22,10 @@ _ODD_TOKENS = (
     b"FV", b"DM", b"DV", b"CM", b"CM2", b"CM3", b"\0B", b"<Nnet3>", b"</Nnet3>",
     b"<CompositeComponent>", b"<NumComponents>", b"<UnknownComponent>",
 )  # fmt: skip
-_ODD_WORDS = ("", "nan", "-1", "99999999999999999999", "2147483647", "-2147483648", "1e400", "0",
-              "(", ")", ",", "=", "input=", "Offset(", "Append(", "Sum(input, input)", "input",
-              "output", "c", "c_input", "first", "same", "\u00e9", "\x00", "#", "'", "component",
+_ODD_WORDS = ("(", ")", ",", "=", "input=", "Offset(", "c", "c_input", "first", "same", "\u00e9",
+              "#", "'", "component", "1e400",
               "component name=d type=FixedScaleComponent scales=/etc/passwd dim=",
-              "Switch(input, c)", "Const(1, 2147483647)", "ReplaceIndex(input, x, 7)")  # fmt: skip
+              "Switch(input, c)", "Const(1, 2147483647)")  # fmt: skip
 
 
 def damage(function: Damage) -> Damage:
@@ -136,11 +135,10 @@ def odd_precision(good: GoodFile, rng: random.Random) -> bytes:
 
 @damage
 def odd_line(good: GoodFile, rng: random.Random) -> bytes:
-    """A part of a config line is replaced by another word."""
+    """Some words of a config line are others."""
     element = good.pick(rng, "line")
-    parts = re.split(r"([\s=(),]+)", good.bytes_of(element).decode("latin-1"))
-    parts[rng.randrange(len(parts))] = rng.choice(_ODD_WORDS)
-    return good.with_bytes(element, "".join(parts).rstrip("\n").encode() + b"\n")
+    line = damaged_words(rng, good.bytes_of(element).decode("latin-1"), _ODD_WORDS)
+    return good.with_bytes(element, line.rstrip("\n").encode() + b"\n")
 
 
 @damage

@@ -684,9 +684,9 @@ _COMMANDS = {
     ),
     "nnet-get-feature-transform": ("statistics", ["{folder}/out", "{file}"]),
     "nnet3-init": ("config lines", ["{file}", "{folder}/out"]),
-    "nnet3-compute": ("features", ["{folder}/raw", "ark:{file}", "ark,t:{folder}/out"]),
-    "nnet3-compute-batch": ("features", ["{folder}/raw", "ark:{file}", "ark:{folder}/out"]),
-    "ivector-mean": ("vectors", ["ark:{file}", "{folder}/out"]),
+    "nnet3-compute": ("tables", ["{folder}/raw", "ark:{file}", "ark,t:{folder}/out"]),
+    "nnet3-compute-batch": ("tables", ["{folder}/raw", "ark:{file}", "ark:{folder}/out"]),
+    "ivector-mean": ("tables", ["ark:{file}", "{folder}/out"]),
     "ivector-plda-scoring": (
         "PLDA models",
         ["{file}", f"ark:{PLDA}/vec.txt", f"ark:{PLDA}/vec.txt", f"{PLDA}/trials", "{folder}/out"],
@@ -699,32 +699,29 @@ _COMMANDS = {
 }  # fmt: skip
 
 
+_GIVEN: dict[str, Callable[[], Sequence[bytes]]] = {
+    "statistics": lambda: [(REFERENCE.parent / "training" / "lda.acc").read_bytes()],
+    "tables": _archives,
+    "PLDA models": lambda: [(PLDA / "plda").read_bytes()],
+    "FSTs": _fsts,
+}
+"""Good files of further kinds that tools read."""
+
+
 @damaged_format("files given to tools", 4)
 def _files_given_to_tools(user: User, seed: int, number: int, folder: Path) -> bool:
     name = user.rng.choice(sorted(_COMMANDS))
     what, arguments = _COMMANDS[name]
-    match what:
-        case "model files":
-            data = damaged_file(seed, number).data
-        case "examples":
-            data = damaged_file(seed, number, "examples").data
-            write_nnet(_small_network(6, 5), folder / "raw")
-        case "config lines":
-            data = damaged_words(user.rng, _config()).encode("utf-8", "replace")
-        case "statistics":
-            good = (REFERENCE.parent / "training" / "lda.acc").read_bytes()
-            data = damaged_data(user.rng, good, [good])
-        case "vectors":
-            data = damaged_data(user.rng, user.rng.choice(_archives()), _archives())
-        case "PLDA models":
-            good = (PLDA / "plda").read_bytes()
-            data = damaged_data(user.rng, good, [good])
-        case "features":
-            data = damaged_data(user.rng, user.rng.choice(_archives()), _archives())
-            write_nnet(_small_network(), folder / "raw")
-        case _:
-            data = damaged_data(user.rng, user.rng.choice(_fsts()), _fsts())
+    if what in ("model files", "examples"):
+        data = damaged_file(seed, number, "models" if what == "model files" else what).data
+    elif what == "config lines":
+        data = damaged_words(user.rng, _config()).encode("utf-8", "replace")
+    else:
+        good = _GIVEN[what]()
+        data = damaged_data(user.rng, user.rng.choice(good), good)
     (folder / "file").write_bytes(data)
+    network = _small_network(6, 5) if what == "examples" else _small_network()
+    write_nnet(network, folder / "raw")
     user.name = f"{name} {' '.join(arguments)}"
     command = command_of(name)
     given = [each.format(file=folder / "file", folder=folder) for each in arguments]

@@ -14,8 +14,7 @@ from component_forms import CONFIGS, from_config
 from nnet3 import Model
 from nnet3_compiler import compile_computation, compile_looped, looped_requests, with_ivector_period
 from nnet3_computation import ComputationRequest, IoSpecification, NnetComputation
-from nnet3_descriptors import Nnet, Nnet3Error, parse_config
-from nnet3_graph import compute_context
+from nnet3_descriptors import Nnet, parse_config
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import NnetComputer
 
@@ -122,22 +121,10 @@ def _use_a_size(user: User) -> None:
     place = rng.choice(places)
     user.name = text = f"{text[: place.start()]}{rng.choice(NUMBERS)}{text[place.end() :]}"
     with bounded_memory(MEMORY):
-        _use_nnet(parse_config(text))
-
-
-def _use_nnet(nnet: Nnet) -> None:
-    nnet.info()
-    nnet.to_bytes()
-    try:
-        left, right = (min(frames, 50) for frames in compute_context(nnet))
-    except Nnet3Error:
-        left = right = 3
-    inputs = [
-        IoSpecification.from_range(node.name, -left, 4 + right, 2) for node in nnet.input_nodes
-    ]
-    outputs = [IoSpecification.from_range(node.name, 0, 4, 2) for node in nnet.output_nodes]
-    request = ComputationRequest(inputs=inputs, outputs=outputs, store_component_stats=True)
-    _use_computation(nnet, optimize(nnet, compile_computation(nnet, request)))
+        nnet = parse_config(text)
+        nnet.info()
+        nnet.to_bytes()
+        user.compute(nnet)
 
 
 def _use_computation(nnet: Nnet, computation: NnetComputation) -> None:

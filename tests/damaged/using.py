@@ -185,7 +185,7 @@ class User:
             is_large = nnet.num_parameters > MOST_PARAMETERS  # as text, some take half a minute
             attempt("write", lambda: _written(nnet, binary=self.rng.random() < 0.5 or is_large))
             if not is_large:
-                attempt("computation", lambda: self._compute(nnet))
+                attempt("computation", lambda: self.compute(nnet))
             return
         attempt("format_dot", lambda: format_dot(nnet))
         attempt("num_parameters", lambda: (nnet.num_parameters, nnet.modulus))
@@ -241,7 +241,7 @@ class User:
             store_component_stats=rng.random() < 0.5,
         )
 
-    def _compute(self, nnet: Nnet) -> None:
+    def compute(self, nnet: Nnet) -> None:
         """Computes a few frames."""
         request = self._request(nnet)
         computer = NnetComputer(nnet, optimize(nnet, compile_computation(nnet, request)))
