@@ -1,16 +1,18 @@
 """The proof accepts equal computations of any sequences, and refuses all others."""
 
 import functools
+from random import Random
 
 import attrs
 import numpy as np
 import pytest
 from brief_computations import NNET, computation
+from damage import KINDS, Damage
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nnet3_compiler import compile_computation
 from nnet3_computation import IoSpecification, NnetComputation
-from nnet3_computation.commands import FIRST_OPERAND_COLUMN, OPCODE_COLUMN, SCHEMA, AddRows
+from nnet3_computation.commands import FIRST_OPERAND_COLUMN, OPCODE_COLUMN, AddRows
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_optimizer import EquivalenceError, optimize, verify_equivalent
 from small_networks import request_for, stacked
@@ -194,51 +196,27 @@ def test_optimized_computations_are_equal(name: str) -> None:
     verify_equivalent(*example(name))
 
 
-@st.composite
-def damaged(draw: st.DrawFn, original: NnetComputation) -> NnetComputation:
-    """The computation with one change in its lists of rows, submatrices or commands."""
-    table, submatrices = original.command_table.copy(), original.submatrices.copy()
-    indexes = [rows.copy() for rows in original.indexes]
-    kind = draw(st.sampled_from(["row", "rows", "submatrix", "operand", "delete", "swap"]))
-    at = draw(st.integers(0, len(table) - 1))
-    if kind in ("row", "rows"):
-        rows = indexes[draw(st.integers(0, len(indexes) - 1))]
-        place = draw(st.integers(0, len(rows) - 1))
-        if kind == "row":
-            rows[place] = draw(st.integers(-1, int(rows.max())))
-        else:
-            # The same change for each sequence, in the order of frames.
-            rows[place::SEQUENCES] = draw(st.integers(-1, 0))
-    elif kind == "submatrix":
-        number = draw(st.integers(1, len(submatrices) - 1))
-        whole = original.matrices[submatrices[number, 0], 0]
-        room = int(whole - submatrices[number, 2])
-        submatrices[number, 1] = draw(st.integers(0, room))
-    elif kind == "operand":
-        columns = np.flatnonzero(SCHEMA.is_matrix[table[at, OPCODE_COLUMN]] & (table[at] > 0))
-        if len(columns):
-            column = int(draw(st.sampled_from(columns.tolist())))
-            shape = submatrices[table[at, column], [2, 4]]
-            alike = np.flatnonzero((submatrices[:, [2, 4]] == shape).all(axis=1))
-            table[at, column] = draw(st.sampled_from(alike.tolist()))
-    elif kind == "delete":
-        table = np.delete(table, at, axis=0)
-    else:
-        other = draw(st.integers(0, len(table) - 1))
-        table[[at, other]] = table[[other, at]]
-    return attrs.evolve(
-        original, command_table=table, submatrices=submatrices, indexes=tuple(indexes)
-    )
+def same_row_of_all_sequences(rng: Random, computation: NnetComputation) -> NnetComputation:
+    """In a list of rows in the order of frames, those of one frame are missing, or are row 0."""
+    lists = list(computation.indexes)
+    number = rng.randrange(len(lists))
+    lists[number] = lists[number].copy()
+    lists[number][rng.randrange(len(lists[number])) :: SEQUENCES] = rng.randint(-1, 0)
+    return attrs.evolve(computation, indexes=tuple(lists))
 
 
 @pytest.mark.parametrize("name", ["tdnn", "two kinds"])
-@given(data=st.data())
+@given(
+    st.sampled_from([*KINDS.values(), same_row_of_all_sequences]), st.randoms(use_true_random=False)
+)
 @settings(max_examples=3 * settings.default.max_examples // 2)
-def test_what_is_accepted_gives_the_same_results(name: str, data: st.DataObject) -> None:
+def test_what_is_accepted_gives_the_same_results(name: str, damage: Damage, rng: Random) -> None:
     """A damaged computation that the proof accepts runs, with the results of the sound one."""
     nnet, compiled, optimized = example(name)
     try:
-        other = data.draw(damaged(optimized))
+        other = damage(rng, optimized)
+        if other is None:
+            return
         verify_equivalent(nnet, compiled, other)
     except ValueError:  # cannot be constructed, does not fit, or is not equivalent
         return
