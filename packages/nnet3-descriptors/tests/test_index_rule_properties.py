@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 
-import attrs
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,9 +14,7 @@ from nnet3_descriptors.components import (
     DistributeComponent,
     DropoutMaskComponent,
     GeneralDropoutComponent,
-    GeneralDropoutPrecomputedIndexes,
     NoOpComponent,
-    PrecomputedIndexes,
     RestrictedAttentionComponent,
     SpecAugmentTimeMaskComponent,
     StatisticsExtractionComponent,
@@ -40,7 +37,6 @@ from nnet3_descriptors.indexes import (
     index_order,
     make_indexes,
 )
-from nnet3_descriptors.serialization import from_container, to_container
 
 Index = tuple[int, int, int]
 
@@ -465,30 +461,6 @@ def test_precomputed_indexes_are_checked_and_compared() -> None:
     assert first != second
     assert first.forward_indexes.dtype == np.int32
     assert not first.forward_indexes.flags.writeable
-
-
-@attrs.frozen
-class Holder:
-    """Holds precomputed indexes, as a computation does."""
-
-    precomputed: tuple[PrecomputedIndexes | None, ...]
-
-
-def test_precomputed_indexes_are_serialized() -> None:
-    """Arrays and numbers are restored, in their classes."""
-    holder = Holder(
-        (
-            None,
-            TimeOffsetPrecomputedIndexes(row_stride=2, row_offsets=(0, 3)),
-            GeneralDropoutPrecomputedIndexes(num_mask_rows=2, indexes=[0, 1, 0]),
-        )
-    )
-
-    restored = from_container(
-        to_container(holder, format="test", version=1), Holder, format="test", version=1
-    )
-
-    assert holder == restored
 
 
 TIMES = st.one_of(

@@ -289,20 +289,18 @@ class TestLimits:
 
     @staticmethod
     def permutation(size: int, *, binary: bool) -> bytes:
-        """A network of a permutation."""
-        columns = np.arange(size, dtype=np.int32)
-        text = f"[ {' '.join(map(str, columns.tolist()))} ]\n".encode()
-        count, number = (np.int32(size).tobytes(), b"\4\1\0\0\0") if binary else (b"", b"1 ")
-        return (
-            (b"\0B" if binary else b"")
-            + b"<Nnet3> \ninput-node name=input dim=%d\n" % size
-            + b"component-node name=c component=c input=input\noutput-node name=output input=c\n\n"
-            + b"<NumComponents> "
-            + number
-            + b"<ComponentName> c <PermuteComponent> <ColumnMap> "
-            + (b"\4" + count + columns.tobytes() if binary else text)
-            + b"</PermuteComponent> </Nnet3> "
+        """A network of a permutation, made of that of two columns."""
+        small = parse_config(
+            "input-node name=input dim=2\n"
+            "component name=c type=PermuteComponent column-map=0,1\n"
+            "component-node name=c component=c input=input\noutput-node name=output input=c"
         )
+        columns = range(size)
+        if binary:
+            two, many = (np.int32([len(each), *each]).tobytes() for each in (range(2), columns))
+        else:
+            two, many = (" ".join(map(str, each)).encode() for each in (range(2), columns))
+        return written(small, binary=binary).replace(two, many).replace(b"dim=2", b"dim=%d" % size)
 
     @pytest.mark.parametrize("binary", [True, False])
     def test_vectors_of_integers_are_bounded(self, binary: bool) -> None:

@@ -17,6 +17,7 @@ import pytest
 from labelled_features import CONFIG, write_features
 from nnet3_descriptors import write_nnet
 from small_networks import network
+from tool_runs import program
 
 pytest.importorskip("distributed")
 
@@ -93,12 +94,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     lines |= write_features("two.ark", (f"two{number}" for number in range(110)), rng)
     Path("ali.txt").write_text("".join(lines.values()), encoding="utf-8")
     return work
-
-
-def program(tool: str, *arguments: str) -> list[str]:
-    """The command that runs a tool."""
-    text = f"from nnet3_tools.entry_points import {tool.replace('-', '_')} as run\nrun()"
-    return [sys.executable, "-c", text, *arguments]
 
 
 def run(tool: str, *arguments: str, status: int = 0, timeout: str = "2s") -> str:

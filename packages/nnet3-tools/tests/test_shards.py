@@ -7,7 +7,6 @@ import importlib.util
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -20,7 +19,7 @@ from nnet3_tools.progress import Progress
 from nnet3_training import ExampleInput, ExampleOutput, TrainingExample, write_examples
 from nnet3_training.workers import Processes
 from small_networks import network, stacked
-from tool_runs import run_tool
+from tool_runs import program, run_tool
 
 CONFIG = stacked(
     4,
@@ -53,8 +52,7 @@ def compute(*arguments: str) -> CompletedProcess[str]:
 
 def compute_apart(*arguments: str) -> CompletedProcess[str]:
     """Runs nnet3-compute in a separate process."""
-    program = "from nnet3_tools.entry_points import nnet3_compute as run\nrun()"
-    command = [sys.executable, "-c", program, *arguments]
+    command = program("nnet3-compute", *arguments)
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

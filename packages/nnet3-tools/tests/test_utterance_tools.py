@@ -10,7 +10,8 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
@@ -29,6 +30,7 @@ from nnet3_tools.compute.xvectors import nnet3_xvector_compute, nnet3_xvector_co
 from nnet3_tools.egs.making import nnet3_get_egs_simple
 from nnet3_tools.progress import BYTES, UTTERANCES, Progress
 from small_networks import WITH_IVECTOR, network, stacked
+from tool_runs import program
 
 CONFIG = stacked(
     4, "affine Affine input-dim=8 output-dim=3", splice="Append(input, Offset(input, 1))"
@@ -69,6 +71,14 @@ def arrays_of(path: Path) -> dict[str, np.ndarray]:
     return dict(read_table(f"ark:{path}"))
 
 
+def assert_outputs(folder: Path, wanted: Callable[[np.ndarray], np.ndarray]) -> None:
+    """Asserts that the output has, for each utterance in order, what is wanted for its frames."""
+    found = arrays_of(folder / "output.ark")
+    assert list(found) == list(features())
+    for key, frames in features().items():
+        np.testing.assert_allclose(found[key], wanted(frames), rtol=0, atol=1e-5)
+
+
 def invoke(command: click.Command, *arguments: object) -> Result:
     """Runs a tool within this process."""
     return CliRunner().invoke(command, [str(a) for a in arguments], standalone_mode=False)
@@ -94,11 +104,7 @@ def test_compute(folder: Path, threads: int) -> None:
 
     assert done.return_value == 0
     assert "12 utterances, 522 frames" in done.stderr
-    model = load(folder / "final.raw")
-    actual = arrays_of(folder / "output.ark")
-    assert list(actual) == list(features())
-    for key, frames in features().items():
-        np.testing.assert_allclose(actual[key], model.compute(frames), rtol=0, atol=1e-5)
+    assert_outputs(folder, load(folder / "final.raw").compute)
 
 
 def test_manners_of_options(folder: Path) -> None:
@@ -109,11 +115,8 @@ def test_manners_of_options(folder: Path) -> None:
     done = compute(folder, *options, "--verbose=2")
 
     assert done.return_value == 0
-    model = load(folder / "final.raw")
-    expected = model.compute(
-        features()["u03"], frames_per_chunk=9, apply_exp=True, acoustic_scale=2.0
-    )
-    np.testing.assert_allclose(arrays_of(folder / "output.ark")["u03"], expected, rtol=1e-5)
+    chosen = {"frames_per_chunk": 9, "apply_exp": True, "acoustic_scale": 2.0}
+    assert_outputs(folder, partial(load(folder / "final.raw").compute, **chosen))
 
 
 def test_values_of_a_config_file(folder: Path) -> None:
@@ -142,8 +145,7 @@ def test_options_about_how_kaldi_computes(folder: Path) -> None:
     )
 
     assert done.return_value == 0
-    found, model = arrays_of(folder / "output.ark")["u05"], load(folder / "final.raw")
-    np.testing.assert_allclose(found, model.compute(features()["u05"]), rtol=0, atol=1e-5)
+    assert_outputs(folder, load(folder / "final.raw").compute)
 
 
 def test_model_from_a_command(folder: Path) -> None:
@@ -214,8 +216,7 @@ def test_what_is_read_is_not_overwritten(
 )
 def test_closed_streams(folder: Path, tables: str, closed: str, status: int, message: str) -> None:
     """A closed standard stream is an error only if it is used."""
-    program = "from nnet3_tools.entry_points import nnet3_compute; nnet3_compute()"
-    shell = f'{shlex.quote(sys.executable)} -c "{program}" final.raw {tables} {closed}'
+    shell = f"{shlex.join(program('nnet3-compute', 'final.raw'))} {tables} {closed}"
 
     done = subprocess.run(
         ["/bin/sh", "-c", shell], cwd=folder, capture_output=True, text=True, check=False
@@ -230,12 +231,11 @@ def test_closed_streams(folder: Path, tables: str, closed: str, status: int, mes
 @pytest.mark.parametrize("threads", [1, 2])
 def test_prompt_output(folder: Path, threads: int) -> None:
     """With the option f, each utterance is written before the next one is read."""
-    program = "from nnet3_tools.entry_points import nnet3_compute; nnet3_compute()"
-    command = [sys.executable, "-c", program, f"--num-threads={threads}"]
+    arguments = f"--num-threads={threads}", folder / "final.raw", "ark:-", "ark,f:-"
     model, utterances = load(folder / "final.raw"), list(features().items())[:3]
 
     with subprocess.Popen(
-        [*command, folder / "final.raw", "ark:-", "ark,f:-"],
+        program("nnet3-compute", *arguments),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -499,11 +499,7 @@ def test_xvector_compute(folder: Path) -> None:
     assert len(short) == sum(len(frames) < 30 for frames in features().values()) > 0
     assert short[0].endswith("number of rows in utterance: u00, using chunk size of 5")
     model = load(folder / "final.raw")
-    actual = arrays_of(folder / "output.ark")
-    assert list(actual) == list(features())
-    for key, frames in features().items():
-        expected = model.xvector(frames, chunk_size=30, min_chunk_size=10)
-        np.testing.assert_allclose(actual[key], expected, rtol=0, atol=1e-5)
+    assert_outputs(folder, partial(model.xvector, chunk_size=30, min_chunk_size=10))
 
 
 def test_xvector_compute_batched(folder: Path) -> None:
@@ -517,13 +513,12 @@ def test_xvector_compute_batched(folder: Path) -> None:
     assert "LOG (nnet3-xvector-compute-batched) Left/right context is 0, 1" in lines
     assert lines[-1].endswith("Read 12 utterances, wrote 12 xvectors.")
     model, options = load(folder / "final.raw"), EvenSegmentOptions(chunk_size=20, context=1)
-    actual = arrays_of(folder / "output.ark")
-    assert list(actual) == list(features())
-    for key, frames in features().items():
-        parts = [
-            model.xvector(options.padded(part), min_chunk_size=1) for part in options.cut(frames)
-        ]
-        np.testing.assert_allclose(actual[key], np.mean(parts, axis=0), rtol=0, atol=1e-5)
+
+    def mean(frames: np.ndarray) -> np.ndarray:
+        parts = map(options.padded, options.cut(frames))
+        return np.mean([model.xvector(part, min_chunk_size=1) for part in parts], axis=0)
+
+    assert_outputs(folder, mean)
 
 
 @pytest.mark.parametrize(("chunk_size", "status"), [(30, 0), (60, 1)])

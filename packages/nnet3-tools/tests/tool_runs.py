@@ -43,6 +43,12 @@ def run_tool(
     return done
 
 
+def program(tool: str, *arguments: str | Path) -> list[str | Path]:
+    """The command that runs a tool in a process of its own."""
+    text = f"from nnet3_tools.entry_points import {tool.replace('-', '_')} as run\nrun()"
+    return [sys.executable, "-c", text, *arguments]
+
+
 def mistaken(tool: str, *arguments: str | Path) -> None:
     """Runs a tool that must end with status 255, without output; prints what it says.
 
