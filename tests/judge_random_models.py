@@ -403,6 +403,15 @@ def words_in(nnet: Nnet) -> set[str]:
     return {word for word in WORDS if f"{word}(" in reads_of(nnet)}
 
 
+def reads_in(nnet: Nnet) -> set[str]:
+    """The kinds of reading that a network has; see `words_in`."""
+    flags = {
+        "i-vector read without ReplaceIndex": reads_ivector(nnet),
+        "outputs that read no features": "output" not in features_in(nnet),
+    }
+    return {*words_in(nnet), *(name for name, holds in flags.items() if holds)}
+
+
 def kinds_of(case: Case) -> set[str]:
     """The kinds of networks, inputs and options that a case is of."""
     batches, options = case.batches, case.options
@@ -415,8 +424,6 @@ def kinds_of(case: Case) -> set[str]:
         options["extra_right_context_final"] >= 0
     )
     flags = {
-        "i-vector read without ReplaceIndex": reads_ivector(case.nnet),
-        "outputs that read no features": "output" not in features_in(case.nnet),
         "edge chunks with another minibatch size": has_edges and batches.edge_minibatch_size,
         "partial_minibatch_factor=0": batches.partial_minibatch_factor == 0,
         "chunks of one length": not batches.ensure_exact_final_context,
@@ -424,7 +431,7 @@ def kinds_of(case: Case) -> set[str]:
     return {
         f"i-vector: {of_ivector}",
         f"rows of a chunk: {rows if rows < 4 else '4 or more'}",
-        *words_in(case.nnet),
+        *reads_in(case.nnet),
         *(name for name, holds in flags.items() if holds),
     }
 

@@ -28,7 +28,7 @@ from chunk_networks import (
     finish_chunk_network,
 )
 from example_generator import is_computable
-from judge_random_models import reads_ivector, words_in
+from judge_random_models import reads_in
 from judged_seeds import LARGEST_DIFFERENCE, Judged, command_line, difference_of, judge_seeds
 from nnet3 import Model
 from nnet3_compiler import CompilationError, compile_computation, looped_chunk_size
@@ -258,15 +258,13 @@ def kinds_of(case: Case) -> set[str]:
     """The kinds of networks and options that a case is of."""
     flags = {
         "i-vector": case.has_ivector,
-        "i-vector read without ReplaceIndex": reads_ivector(case.nnet),
-        "outputs that read no features": "output" not in features_in(case.nnet),
         "several sequences at a time": case.sequences > 1,
         "fewer outputs than frames": case.subsampling > 1,
     }
     size = case.chunk if case.chunk < 4 else "4 or more"
     return {
         f"frames of a chunk: {size}",
-        *words_in(case.nnet),
+        *reads_in(case.nnet),
         *(name for name, holds in flags.items() if holds),
     }
 

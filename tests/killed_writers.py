@@ -29,10 +29,10 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import attrs
 import package_tests  # noqa: F401  (the helpers of packages' own tests)
 from nnet3_descriptors import read_nnet
 from nnet3_descriptors.files import locked
@@ -55,22 +55,13 @@ FORMS = {
 """By the argument that stands for the output of a tool, those that two processes have at a time."""
 
 
-@attrs.define
-class Counts:
-    """What was seen of a tool.
+Counts = Counter[str]
+"""What was seen of a tool.
 
-    Attributes:
-        kills: Processes that were killed before their end.
-        writing: Those of them that left a temporary file.
-        whole: Rounds after which the target was there, and whole.
-        ended: Processes that came to their end beside one that was killed, or after it.
-    """
-
-    kills: int = 0
-    writing: int = 0
-    whole: int = 0
-    ended: int = 0
-
+"kills" are processes that were killed before their end, "writing" those of them that left a
+temporary file, "whole" rounds after which the target was there, and whole, and "ended" processes
+that came to their end beside one that was killed, or after it.
+"""
 
 Content = dict[str, bytes]
 """The files of a target by name."""
@@ -234,23 +225,23 @@ def judge_forms(
     clear()
     if not any(allowed):
         return ""
-    while counts.kills < kills:
+    while counts["kills"] < kills:
         running = [begin(tool, rng.choice(lines)) for _ in range(2)]
         rng.shuffle(running)
         for _ in range(rng.choice((1, 1, 2))):
             killed = kill(rng, running, longest)
             status = os.waitstatus_to_exitcode(os.waitpid(killed, 0)[1])
-            counts.kills += status == -signal.SIGKILL
-            counts.ended += status == 0
-            counts.writing += status == -signal.SIGKILL and any(map(is_temporary, files()))
+            counts["kills"] += status == -signal.SIGKILL
+            counts["ended"] += status == 0
+            counts["writing"] += status == -signal.SIGKILL and any(map(is_temporary, files()))
             if wrong := fault(content(), allowed):
                 return wrong
         for process in running:
-            counts.ended += os.waitpid(process, 0)[1] == 0
+            counts["ended"] += os.waitpid(process, 0)[1] == 0
         found = content()
         if wrong := fault(found, allowed):
             return wrong
-        counts.whole += bool(found)
+        counts["whole"] += bool(found)
         ended = any(each.keys() <= found.keys() for each in allowed)
         if rng.random() < 0.1 or (ended and not again):
             clear()
@@ -284,8 +275,9 @@ def main() -> None:
             counts, wrong = judge(tool, arguments.kills, random.Random(arguments.seed))
             faults += bool(wrong)
             print(
-                f"{tool}: {counts.kills} kills, {counts.writing} of them with a temporary file "
-                f"there; {counts.ended} processes ended, {counts.whole} targets were whole; "
+                f"{tool}: {counts['kills']} kills, {counts['writing']} of them with a temporary "
+                f"file there; {counts['ended']} processes ended, {counts['whole']} targets were "
+                f"whole; "
                 f"{wrong or 'no fault'} ({time.monotonic() - begun:.0f} s)",
                 flush=True,
             )

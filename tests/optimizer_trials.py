@@ -44,18 +44,9 @@ KALDIS_PASSES = OptimizeOptions(
 """Kaldi's set of passes, each of which is checked and proven."""
 
 _WORKING = {
-    "Propagate",
-    "Backprop",
-    "BackpropNoModelUpdate",
-    "MatrixCopy",
-    "MatrixAdd",
-    "CopyRows",
-    "AddRows",
-    "CopyRowsMulti",
-    "AddRowsMulti",
-    "CopyToRowsMulti",
-    "AddToRowsMulti",
-    "AddRowRanges",
+    *("Propagate", "Backprop", "BackpropNoModelUpdate", "MatrixCopy", "MatrixAdd"),
+    *("CopyRows", "AddRows", "CopyRowsMulti", "AddRowsMulti"),
+    *("CopyToRowsMulti", "AddToRowsMulti", "AddRowRanges"),
 }
 
 

@@ -6,7 +6,7 @@ time, so the compiler orders, pads and splits them differently, and the results 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -46,10 +46,7 @@ def outputs_of_one_request(case: Case) -> Results:
         None of them if a later input makes a row read others.
     """
     nnet = case.nnet
-    request = ComputationRequest(
-        inputs=_joined([each.inputs for each in case.segments]),
-        outputs=_joined([each.outputs for each in case.segments]),
-    )
+    request = joined(case.segments)
     graphs: list[ComputationGraph] = []
     for segment in case.segments:
         graphs.append(build_computation_graph(nnet, segment, graphs[-1] if graphs else None))
@@ -114,12 +111,21 @@ def _part(
     )
 
 
-def _joined(ios: Sequence[Sequence[IoSpecification]]) -> list[IoSpecification]:
-    """The rows of all segments together, for each node."""
-    return [
-        IoSpecification(name=parts[0].name, indexes=np.concatenate([io.indexes for io in parts]))
-        for parts in zip(*ios, strict=True)
-    ]
+def joined(requests: Sequence[ComputationRequest]) -> ComputationRequest:
+    """One request for the rows of all of them, for each node those of one behind the other's."""
+
+    def rows(ios: Iterable[Sequence[IoSpecification]]) -> list[IoSpecification]:
+        return [
+            IoSpecification(
+                name=parts[0].name, indexes=np.concatenate([io.indexes for io in parts])
+            )
+            for parts in zip(*ios, strict=True)
+        ]
+
+    return ComputationRequest(
+        inputs=rows(each.inputs for each in requests),
+        outputs=rows(each.outputs for each in requests),
+    )
 
 
 def _reads(graphs: Sequence[ComputationGraph]) -> np.ndarray:

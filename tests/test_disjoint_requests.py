@@ -6,14 +6,14 @@ import attrs
 import numpy as np
 import pytest
 from example_generator import draw_request, is_computable, random_arrays
-from judged_seeds import difference_of
+from judged_seeds import differences
 from network_generator import write_network
 from nnet3_compiler import compile_segments
 from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet, parse_config, set_test_mode
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import NnetComputer
-from optimizer_trials import TOLERANCE
+from other_requests import joined
 from reference_programs import optimized
 
 X = 1000
@@ -31,18 +31,6 @@ def moved(request: ComputationRequest, x: int) -> ComputationRequest:
     return ComputationRequest(
         inputs=tuple(map(with_x, request.inputs)), outputs=tuple(map(with_x, request.outputs))
     )
-
-
-def joined(first: ComputationRequest, second: ComputationRequest) -> ComputationRequest:
-    """One request with the rows of two, those of the second behind the others."""
-
-    def together(kind: str) -> list[IoSpecification]:
-        return [
-            IoSpecification(name=one.name, indexes=np.concatenate([one.indexes, other.indexes]))
-            for one, other in zip(getattr(first, kind), getattr(second, kind), strict=True)
-        ]
-
-    return ComputationRequest(inputs=together("inputs"), outputs=together("outputs"))
 
 
 def case_of_seed(seed: int) -> tuple[Nnet, ComputationRequest, ComputationRequest]:
@@ -64,13 +52,6 @@ def run(nnet: Nnet, request: ComputationRequest, inputs: Arrays) -> Arrays:
     return NnetComputer(nnet, optimized(nnet, request)).forward(inputs)
 
 
-def assert_same(found: Arrays, expected: Arrays) -> None:
-    """Compares outputs."""
-    assert found.keys() == expected.keys()
-    for name, rows in expected.items():
-        assert difference_of(found[name], rows) <= TOLERANCE
-
-
 @pytest.mark.parametrize("seed", range(25))
 def test_disjoint_requests(seed: int) -> None:
     """Each way gives the same rows."""
@@ -79,12 +60,12 @@ def test_disjoint_requests(seed: int) -> None:
     alone = [run(nnet, each, arrays) for each, arrays in zip((first, second), given, strict=True)]
     both = {name: np.concatenate([arrays[name] for arrays in given]) for name in given[0]}
 
-    at_once = run(nnet, joined(first, second), both)
+    at_once = run(nnet, joined([first, second]), both)
     segments = compile_segments(nnet, [first, second])
 
     expected = {name: np.concatenate([arrays[name] for arrays in alone]) for name in alone[0]}
-    assert_same(at_once, expected)
+    assert not differences(at_once, expected)
     for computation in (segments, optimize(nnet, segments)):
         computer = NnetComputer(nnet, computation)
         for arrays, outputs in zip(given, alone, strict=True):
-            assert_same(computer.forward(arrays), outputs)
+            assert not differences(computer.forward(arrays), outputs)

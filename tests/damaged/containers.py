@@ -14,7 +14,6 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import attrs
 import numpy as np
 import safetensors.numpy
 from component_forms import CONFIGS
@@ -33,36 +32,19 @@ _INT32 = 2**31 - 1
 _DTYPES = ("f4", "f8", "f2", "i4", "i8", "u1", "?", "i1", "u4")
 
 
-@attrs.frozen(eq=False)
-class Written:
-    """A random network, a request and its computations in their written forms.
-
-    Attributes:
-        example: The network and the request.
-        containers: By kind ("nnet", "request" and "computation").
-        programs: Computations as text.
-    """
-
-    example: Example
-    containers: dict[str, list[bytes]]
-    programs: list[str]
-
-
 @functools.cache
-def written(number: int) -> Written:
-    """Returns random network `number` in its written forms."""
+def written(number: int) -> tuple[Example, dict[str, list[bytes | str]]]:
+    """Random network `number` with a request, and their written forms by kind: see DamagedText."""
     example = example_of_seed(number)
     compiled = compile_computation(example.nnet, example.request)
-    optimized = optimize(example.nnet, compiled)
-    return Written(
-        example=example,
-        containers={
-            "nnet": [example.nnet.to_bytes()],
-            "request": [example.request.to_bytes()],
-            "computation": [compiled.to_bytes(), optimized.to_bytes()],
-        },
-        programs=[format_computation(each, example.nnet) for each in (compiled, optimized)],
-    )
+    computations = compiled, optimize(example.nnet, compiled)
+    return example, {
+        "nnet": [example.nnet.to_bytes()],
+        "request": [example.request.to_bytes()],
+        "computation": [each.to_bytes() for each in computations],
+        "config": [example.config],
+        "program": [format_computation(each, example.nnet) for each in computations],
+    }
 
 
 class DamagedText(NamedTuple):
@@ -132,14 +114,14 @@ def _with_json(rng: random.Random, data: bytes, change: Callable[[Any], None]) -
     return safetensors.numpy.save(tensors, {"nnet3": json.dumps(header)})
 
 
-def odd_json(rng: random.Random, content: Any, times: int) -> Any:
-    """Replaces or removes values of JSON, so many times, and returns it."""
+def odd_json(rng: random.Random, content: Any, times: int, *, deleted: float = 0.05) -> Any:
+    """Replaces values of JSON, or removes this share of them, so many times, and returns it."""
     for _ in range(times):
         places = list(_places(content))
         if not places:  # everything was deleted
             break
         holder, key = rng.choice(places)
-        if isinstance(holder, dict) and rng.random() < 0.05:
+        if isinstance(holder, dict) and rng.random() < deleted:
             del holder[key]
             continue
         other, other_key = rng.choice(places)
@@ -194,16 +176,7 @@ def odd_header(rng: random.Random, data: bytes) -> bytes:
     """Entries of the container's header are replaced."""
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
-    for _ in range(rng.choice((1, 1, 2))):
-        places = list(_places(header))
-        if not places:  # everything was deleted
-            break
-        holder, key = rng.choice(places)
-        if isinstance(holder, dict) and rng.random() < 0.2:
-            del holder[key]
-        else:
-            holder[key] = _odd(rng, holder[key])
-    text = json.dumps(header).encode()
+    text = json.dumps(odd_json(rng, header, rng.choice((1, 1, 2)), deleted=0.2)).encode()
     if rng.random() < 0.1:
         text = json.dumps(rng.choice(OTHERS)).encode()
     return len(text).to_bytes(8, "little") + text + data[8 + length :]
@@ -222,18 +195,15 @@ def damaged_text(seed: int, number: int) -> DamagedText:
     """Returns damaged text or container `number` of a seed."""
     rng = random.Random(f"text {seed}:{number}")
     which = rng.randrange(EXAMPLES)
-    good = written(which)
+    example, forms = written(which)
     kind = rng.choice(("nnet", "request", "computation", "computation", "config", "component",
                        "component", "setting", "setting", "program"))  # fmt: skip
     name = f"seed {seed}, text {number}: {kind} of example {which}"
     if kind in ("component", "setting"):
         change = damaged_words if kind == "component" else odd_setting
         text = change(rng, config_around(rng.choice(sorted(CONFIGS))))
-        return DamagedText(name, "config", text, good.example)
-    if kind == "config":
-        return DamagedText(name, kind, damaged_words(rng, good.example.config), good.example)
-    if kind == "program":
-        return DamagedText(name, kind, damaged_words(rng, rng.choice(good.programs)), good.example)
-    change = rng.choice(CONTAINER_DAMAGES)
-    data = change(rng, rng.choice(good.containers[kind]))
-    return DamagedText(f"{name}, {change.__name__}", kind, data, good.example)
+        return DamagedText(name, "config", text, example)
+    is_text = kind in ("config", "program")
+    change = damaged_words if is_text else rng.choice(CONTAINER_DAMAGES)
+    data = change(rng, rng.choice(forms[kind]))
+    return DamagedText(f"{name}, {change.__name__}", kind, data, example)

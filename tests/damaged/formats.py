@@ -12,7 +12,6 @@ import gzip
 import io
 import json
 import random
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -83,6 +82,7 @@ from nnet3_training.egs import read_alignment, read_posterior
 from nnet3_training.hmm import initial_transition_model, read_hmm_topology
 from nnet3_training.options import _UNKNOWN, Checkpoint, _digest, _with_digest
 from nnet3_training.recipes import RecipeOptions, TrainingRun, train_recipe
+from small_networks import network, stacked
 
 from damaged import sizes, speech_formats  # noqa: F401  (they register their formats)
 from damaged.bytes_and_words import damaged_data, damaged_words, write_folder
@@ -96,7 +96,7 @@ from damaged.containers import (
 from damaged.damages import damaged_file
 from damaged.fields import changed_fields
 from damaged.good_examples import bytes_of, changes_of, nnet3_examples, read_examples_of
-from damaged.good_files import read_model
+from damaged.good_files import files_made, read_model
 from damaged.registered import FORMATS, damaged_archives, damaged_files, damaged_format
 from damaged.using import User
 
@@ -320,11 +320,14 @@ def _script_files(user: User, seed: int, number: int, folder: Path) -> bool:
     return _use_matrices(user, f"scp:{folder}/scp", "abcd0")
 
 
-@damaged_format("tables of words", 2)
-def _tables_of_words(user: User, seed: int, number: int, folder: Path) -> bool:
-    good = b"utt1 spk1\nutt2 spk1\nutt3 spk2\n"
-    (folder / "utt2spk").write_bytes(damaged_data(user.rng, good, [good]))
-    return user.attempt("read", lambda: read_tokens(f"ark:{folder}/utt2spk")) is not None
+_WORDS = [b"utt1 spk1\nutt2 spk1\nutt3 spk2\n"]
+
+
+@damaged_files(
+    "tables of words", 2, lambda: _WORDS, lambda path: read_tokens(f"ark:{path}"), of_streams=False
+)
+def _use_words(user: User, words: Any, folder: Path) -> None:
+    user.attempt("repr", lambda: repr(words))
 
 
 @damaged_format("matrix and vector files", 3)
@@ -516,32 +519,24 @@ def _use_transitions(user: User, transitions: Transitions, folder: Path) -> None
 
 # ---- what runs leave behind ----
 
-CONFIG = """
-input-node name=input dim={input_dim}
-component name=a type=NaturalGradientAffineComponent input-dim={two} output-dim=6 max-change=0.3
-component name=r type=RectifiedLinearComponent dim=6
-component name=n type=BatchNormComponent dim=6
-component name=d type=DropoutComponent dim=6 dropout-proportion=0.1
-component name=b type=NaturalGradientAffineComponent input-dim=6 output-dim={output_dim}
-component name=s type=LogSoftmaxComponent dim={output_dim}
-component-node name=a component=a input=Append(Offset(input, -1), input)
-component-node name=r component=r input=a
-component-node name=n component=n input=r
-component-node name=d component=d input=n
-component-node name=b component=b input=d
-component-node name=s component=s input=b
-output-node name=output input=s
-"""
+
+def _config(input_dim: int = 4, output_dim: int = 3) -> str:
+    affine = "NaturalGradientAffine input-dim"
+    return stacked(
+        input_dim,
+        f"a {affine}={2 * input_dim} output-dim=6 max-change=0.3",
+        "r RectifiedLinear dim=6",
+        "n BatchNorm dim=6",
+        "d Dropout dim=6 dropout-proportion=0.1",
+        f"b {affine}=6 output-dim={output_dim}",
+        f"s LogSoftmax dim={output_dim}",
+        splice="Append(Offset(input, -1), input)",
+    )
 
 
 @functools.cache
 def _small_network(input_dim: int = 4, output_dim: int = 3) -> Nnet:
-    config = CONFIG.format(input_dim=input_dim, two=2 * input_dim, output_dim=output_dim)
-    return parse_config(config, rng=np.random.default_rng(0))
-
-
-def _config() -> str:
-    return CONFIG.format(input_dim=4, two=8, output_dim=3)
+    return network(_config(input_dim, output_dim))
 
 
 @functools.cache
@@ -562,10 +557,8 @@ def _run() -> dict[str, bytes]:
         num_epochs=2, minibatch_size="1:4", frames_per_example=(10,), frames_per_archive=150,
         held_out_every=5, diagnostic_examples=4, dropout_schedule="0,0.2",
     )  # fmt: skip
-    with tempfile.TemporaryDirectory() as name:
-        train_recipe(name, _small_network(), _utterances(), options)
-        files = Path(name).glob("**/*.json")
-        return {str(each.relative_to(name)): each.read_bytes() for each in files}
+    made = files_made(lambda folder: train_recipe(folder, _small_network(), _utterances(), options))
+    return {name: data for name, data in made.items() if name.endswith(".json")}
 
 
 @damaged_format("files of a training run", 5)
@@ -594,9 +587,7 @@ def _damaged_json(rng: random.Random, data: bytes, _: Sequence[bytes]) -> bytes:
 def _checkpoint() -> bytes:
     trainer = Trainer(_small_network(6, 5), TrainerOptions(learning_rate=0.01, momentum=0.5))
     trainer.train_minibatch(nnet3_examples()["full"][0])
-    with tempfile.TemporaryDirectory() as name:
-        trainer.save(Path(name) / "checkpoint")
-        return (Path(name) / "checkpoint").read_bytes()
+    return files_made(lambda folder: trainer.save(folder / "checkpoint"))["checkpoint"]
 
 
 @damaged_format("checkpoints", 3)
@@ -619,17 +610,15 @@ def _checkpoints(user: User, seed: int, number: int, folder: Path) -> bool:
 
 @functools.cache
 def _cache() -> bytes:
-    example = written(0).example
+    example = written(0)[0]
     compiler = CachingCompiler(example.nnet)
     compiler.compile(example.request)
-    with tempfile.TemporaryDirectory() as name:
-        compiler.save(Path(name) / "cache")
-        return (Path(name) / "cache").read_bytes()
+    return files_made(lambda folder: compiler.save(folder / "cache"))["cache"]
 
 
 @damaged_format("caches of computations", 3)
 def _caches(user: User, seed: int, number: int, folder: Path) -> bool:
-    example = written(0).example
+    example = written(0)[0]
     (folder / "cache").write_bytes(user.rng.choice(CONTAINER_DAMAGES)(user.rng, _cache()))
     compiler = CachingCompiler(example.nnet)
 
@@ -649,10 +638,7 @@ def _caches(user: User, seed: int, number: int, folder: Path) -> bool:
 def _case() -> dict[str, bytes]:
     """The files of a case, by name."""
     case = next(reference_cases(REFERENCE.parent, only="component/affine-l2"))
-    with tempfile.TemporaryDirectory() as name:
-        write_case(Path(name), case)
-        files = [each for each in Path(name).glob("**/*") if each.is_file()]
-        return {str(each.relative_to(name)): each.read_bytes() for each in files}
+    return files_made(lambda folder: write_case(folder, case))
 
 
 @damaged_format("cases of nnet3-conformance", 2)
@@ -720,8 +706,8 @@ def _files_given_to_tools(user: User, seed: int, number: int, folder: Path) -> b
         good = _GIVEN[what]()
         data = damaged_data(user.rng, user.rng.choice(good), good)
     (folder / "file").write_bytes(data)
-    network = _small_network(6, 5) if what == "examples" else _small_network()
-    write_nnet(network, folder / "raw")
+    dims = (6, 5) if what == "examples" else (4, 3)
+    write_nnet(_small_network(*dims), folder / "raw")
     user.name = f"{name} {' '.join(arguments)}"
     command = command_of(name)
     given = [each.format(file=folder / "file", folder=folder) for each in arguments]

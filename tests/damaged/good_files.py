@@ -11,7 +11,9 @@ import importlib
 import io
 import random
 import struct
+import tempfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from unittest import mock
@@ -92,21 +94,30 @@ def good_files(group: str = "models") -> tuple[GoodFile, ...]:
         from damaged.good_examples import example_files
 
         return example_files()
+    networks = {name: parse_config(config_around(name)) for name in CONFIGS}
+    models = {
+        f"{name}.mdl": _acoustic_model(networks["NoOpComponent"], chain=name == "chain")
+        for name in ("chain", "final")
+    }
     files = []
-    for type_name in CONFIGS:
-        nnet = parse_config(config_around(type_name))
-        for binary in (True, False):
-            stream = io.BytesIO()
-            write_nnet(nnet, stream, binary=binary)
-            files.append(good_file(type_name, stream.getvalue(), NETWORK, read_model))
-    nnet = parse_config(config_around("NoOpComponent"))
-    for chain in (True, False):
-        for binary in (True, False):
-            stream = io.BytesIO()
-            write_acoustic_model(_acoustic_model(nnet, chain=chain), stream, binary=binary)
-            name = "chain.mdl" if chain else "final.mdl"
-            files.append(good_file(name, stream.getvalue(), ACOUSTIC_MODEL, read_model))
+    for kind, write, values in (
+        (NETWORK, write_nnet, networks),
+        (ACOUSTIC_MODEL, write_acoustic_model, models),
+    ):
+        for name, value in values.items():
+            for binary in (True, False):
+                stream = io.BytesIO()
+                write(value, stream, binary=binary)
+                files.append(good_file(name, stream.getvalue(), kind, read_model))
     return tuple(files)
+
+
+def files_made(make: Callable[[Path], object]) -> dict[str, bytes]:
+    """The files that a function makes in a folder, by name."""
+    with tempfile.TemporaryDirectory() as name:
+        make(Path(name))
+        files = [each for each in Path(name).rglob("*") if each.is_file()]
+        return {str(each.relative_to(name)): each.read_bytes() for each in files}
 
 
 def config_around(type_name: str) -> str:

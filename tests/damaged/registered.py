@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from nnet3_descriptors.files import Reader
 from nnet3_tables import read_objects
@@ -41,15 +41,28 @@ def damaged_files(
     name: str,
     share: int,
     good: Callable[[], Sequence[bytes]],
-    read: Callable[[BinaryIO], Any],
+    read: Callable[[Any], Any],
+    *,
+    of_streams: bool = True,
 ) -> Callable[[Use], Use]:
-    """Registers a use of what is read from one of some good files, with damage."""
+    """Registers a use of what is read from one of some good files, with damage.
+
+    Args:
+        name: The name of the format.
+        share: How often it is drawn.
+        good: Gives the good files.
+        read: Reads a file, from its path or a stream.
+        of_streams: Whether it takes streams, too.
+    """
 
     def register(use: Use) -> Use:
         @damaged_format(name, share)
         def damaged_file(user: User, seed: int, number: int, folder: Path) -> bool:
             data = damaged_data(user.rng, user.rng.choice(good()), good())
-            value = user.attempt("read", lambda: read(io.BytesIO(data)))
+            path = folder / "damaged"
+            path.write_bytes(data)
+            is_stream = of_streams and user.rng.random() < 0.5
+            value = user.attempt("read", lambda: read(io.BytesIO(data) if is_stream else path))
             if value is not None:
                 use(user, value, folder)
             return value is not None

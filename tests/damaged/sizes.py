@@ -17,6 +17,7 @@ from nnet3_computation import ComputationRequest, IoSpecification, NnetComputati
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import NnetComputer
+from small_networks import stacked
 
 from damaged.registered import damaged_format
 from damaged.using import User, bounded_memory
@@ -63,14 +64,12 @@ component-node name=c component=c input=Append(Offset(input, -1), Offset(input, 
 component-node name=r component=r input={}
 output-node name=output input=r
 """  # noqa: E501
-_POOLED = """\
-input-node name=input dim=4
-component name=e type=StatisticsExtractionComponent input-dim=4 input-period=1 output-period=1
-component name=p type=StatisticsPoolingComponent input-dim=9 input-period=1 left-context=0 right-context=500 num-log-count-features=0
-component-node name=e component=e input=input
-component-node name=p component=p input=e
-output-node name=output input=p
-"""  # noqa: E501
+_POOLED = stacked(
+    4,
+    "e StatisticsExtraction input-dim=4 input-period=1 output-period=1",
+    "p StatisticsPooling input-dim=9 input-period=1 left-context=0 right-context=500 "
+    "num-log-count-features=0",
+)
 _IN_REASON = range(1000, 100_000)
 """So many frames or sequences are large, but work; those of a recurrence may take more time."""
 _PLACES = {

@@ -7,7 +7,6 @@ import io
 import random
 import re
 import struct
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,9 +54,11 @@ from nnet3_speech.gmm import pruned_posteriors
 from nnet3_speech.hmm import Transitions
 from nnet3_speech.options import read_options
 from small_graph import BOUNDARIES, MODEL, WORDS, small_graph
+from small_networks import stacked
 from wav_files import extension, wav
 
 from damaged.bytes_and_words import damaged_data, write_folder
+from damaged.good_files import files_made
 from damaged.registered import damaged_files, damaged_format
 from damaged.using import User
 
@@ -91,22 +92,14 @@ def _recordings() -> tuple[bytes, ...]:
     )
 
 
-@damaged_format("recordings", 5)
-def _wav_files(user: User, seed: int, number: int, folder: Path) -> bool:
-    good = _recordings()
-    data = damaged_data(user.rng, user.rng.choice(good), good)
-    (folder / "wav").write_bytes(data)
-    source: Any = folder / "wav" if user.rng.random() < 0.5 else io.BytesIO(data)
-    recording = user.attempt("read", lambda: read_wav(source))
-    if recording is None:
-        return False
+@damaged_files("recordings", 5, _recordings, read_wav)
+def _use_recording(user: User, recording: Any, folder: Path) -> None:
     options = MfccOptions(allow_downsample=True, allow_upsample=True)
     for samples in recording.samples[:2]:
         user.attempt(
             "features",
             lambda samples=samples: FeatureExtractor(options).compute(samples, recording.rate),
         )
-    return True
 
 
 _NUMBER = re.compile(rb"(?<==)-?\d[\d.]*")
@@ -199,11 +192,12 @@ def _config_files(user: User, seed: int, number: int, folder: Path) -> bool:
     return options is not None
 
 
-@damaged_format("symbol tables", 2)
-def _symbol_tables(user: User, seed: int, number: int, folder: Path) -> bool:
-    good = "<eps> 0\nsil 1\na_B 2\nö 3\n#0 4\n".encode()
-    (folder / "phones.txt").write_bytes(damaged_data(user.rng, good, [good]))
-    return user.attempt("read", lambda: read_symbols(folder / "phones.txt")) is not None
+_SYMBOLS = ["<eps> 0\nsil 1\na_B 2\nö 3\n#0 4\n".encode()]
+
+
+@damaged_files("symbol tables", 2, lambda: _SYMBOLS, read_symbols, of_streams=False)
+def _use_symbols(user: User, symbols: Any, folder: Path) -> None:
+    user.attempt("repr", lambda: repr(symbols))
 
 
 # ---- i-vectors ----
@@ -222,16 +216,13 @@ def _ivector_files() -> dict[type[Any], tuple[bytes, ...]]:
         IvectorExtractor.read(EXTRACTOR / "final.ie"),
         _extractor().compute(_FRAMES)[1],
     )
-    with tempfile.TemporaryDirectory() as name:
-        path = Path(name) / "file"
 
-        def written(value: Any, *, binary: bool) -> bytes:
-            value.write(path, binary=binary)
-            return path.read_bytes()
+    def written(value: Any, *, binary: bool) -> bytes:
+        return files_made(lambda folder: value.write(folder / "file", binary=binary))["file"]
 
-        return {
-            type(each): (written(each, binary=True), written(each, binary=False)) for each in values
-        }
+    return {
+        type(each): (written(each, binary=True), written(each, binary=False)) for each in values
+    }
 
 
 def _files_of_extractor() -> dict[str, bytes]:
@@ -354,12 +345,11 @@ _LABELS = (0, -1, 1, 3, 4, 5, 6, 7, 1 << 20, 2**31 - 1, -(2**31))
 @functools.cache
 def _graphs() -> tuple[bytes, ...]:
     """Decoding graphs of both types."""
-    graph, files = small_graph(), []
-    with tempfile.TemporaryDirectory() as name:
-        for kind in (kaldifst.StdVectorFst, kaldifst.StdConstFst):
-            kind(graph).write(f"{name}/graph")
-            files.append(Path(name, "graph").read_bytes())
-    return tuple(files)
+    kinds = kaldifst.StdVectorFst(small_graph()), kaldifst.StdConstFst(small_graph())
+    return tuple(
+        files_made(lambda folder, graph=graph: graph.write(f"{folder}/graph"))["graph"]
+        for graph in kinds
+    )
 
 
 @damaged_format("decoding graphs", 3)
@@ -390,16 +380,12 @@ component name=a type=AffineComponent input-dim={columns} output-dim=3
 component-node name=a component=a input=Append(Offset(input, -1), input{read})
 output-node name=output input=a
 """
-_POOLING = """
-input-node name=input dim=5
-component name=e type=StatisticsExtractionComponent input-dim=5
-component-node name=e component=e input=input
-component name=p type=StatisticsPoolingComponent input-dim=11 left-context=0 right-context=10000
-component-node name=p component=p input=e
-component name=s type=AffineComponent input-dim=10 output-dim=9
-component-node name=s component=s input=p
-output-node name=output input=s
-"""
+_POOLING = stacked(
+    5,
+    "e StatisticsExtraction input-dim=5",
+    "p StatisticsPooling input-dim=11 left-context=0 right-context=10000",
+    "s Affine input-dim=10 output-dim=9",
+)
 _MFCC = b"--num-ceps=5\n--num-mel-bins=10\n--use-energy=true\n"
 
 
