@@ -33,6 +33,8 @@ component-node name=affine component=affine input=Append({parts})
 output-node name=output input={output}
 """
 
+LOOP = AFFINE.replace("output-dim=3", "output-dim=2")
+
 
 def made(config: str) -> Nnet:
     """A network with random parameters."""
@@ -172,16 +174,10 @@ def test_other_inputs(parts: str) -> None:
 
 def test_loops_are_not_spliced() -> None:
     """A map within a loop stays an affine map."""
-    nnet = made(
-        """
-input-node name=input dim=2
-component name=a type=AffineComponent input-dim=4 output-dim=2
-component-node name=a component=a input=Append(IfDefined(Offset(a, -2)), IfDefined(Offset(a, -1)))
-output-node name=output input=Sum(a, input)
-"""
-    )
+    parts = ", ".join(f"IfDefined(Offset(affine, -{t}))" for t in (2, 1))
+    nnet = made(LOOP.format(parts=parts, output="Sum(affine, input)"))
 
-    assert affine_to_tdnn(nnet).component("a").type == "AffineComponent"
+    assert affine_to_tdnn(nnet).component("affine").type == "AffineComponent"
 
 
 def test_shared_component() -> None:
@@ -235,14 +231,9 @@ def test_all_passes() -> None:
 
 def test_map_that_reads_itself() -> None:
     """Both new maps are terms of what the recurrent one reads."""
-    nnet = made(
-        """
-input-node name=input dim=2
-component name=a type=AffineComponent input-dim=4 output-dim=2
-component-node name=a component=a input=Append(input, IfDefined(Offset(a, -1)))
-output-node name=output input=a
-"""
+    split = split_affine_maps(
+        made(LOOP.format(parts="input, IfDefined(Offset(affine, -1))", output="affine"))
     )
 
-    past = "IfDefined(Sum(Offset(a.feedforward, -1), Offset(a.recurrent, -1)))"
-    assert inputs(split_affine_maps(nnet)) == {"a.feedforward": "input", "a.recurrent": past}
+    past = "IfDefined(Sum(Offset(affine.feedforward, -1), Offset(affine.recurrent, -1)))"
+    assert inputs(split) == {"affine.feedforward": "input", "affine.recurrent": past}

@@ -2,6 +2,7 @@
 
 import tracemalloc
 
+import attrs
 import numpy as np
 import pytest
 from brief_computations import before_and_after, brief, computation, draft
@@ -85,13 +86,7 @@ def test_loop_that_hands_over_the_wrong_matrix() -> None:
     swaps = np.flatnonzero(table[:, 0] == 4)
     assert len(swaps)
 
-    broken = NnetComputation(
-        matrices=loop.matrices,
-        submatrices=loop.submatrices,
-        command_table=np.delete(table, swaps, axis=0),
-        indexes=loop.indexes,
-        indexes_multi=loop.indexes_multi,
-    )
+    broken = attrs.evolve(loop, command_table=np.delete(table, swaps, axis=0))
 
     with pytest.raises(CheckError, match="is allocated at the end, but not at the label"):
         check_computation(RECURRENT, broken)

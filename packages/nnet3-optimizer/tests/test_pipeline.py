@@ -9,7 +9,7 @@ from nnet3_computation.commands import CompressMatrix
 from nnet3_descriptors import Nnet
 from nnet3_optimizer import OptimizeOptions, optimize, passes
 from nnet3_optimizer.pipeline import PIPELINE
-from small_networks import network, request_for
+from small_networks import network, request_for, stacked
 
 SECOND_MODULES = {"merge_candidates", "recompute_recipes"}
 """Modules of `passes` that belong to passes whose rules take two."""
@@ -68,14 +68,8 @@ def test_what_runs_without_optimization() -> None:
 
 def test_nothing_is_compressed_without_optimization() -> None:
     """A program of training keeps its matrices whole at each level of compression."""
-    nnet = network(
-        "input-node name=input dim=2\n"
-        "component name=affine type=AffineComponent input-dim=2 output-dim=2\n"
-        "component name=relu type=RectifiedLinearComponent dim=2\n"
-        "component-node name=affine component=affine input=input\n"
-        "component-node name=relu component=relu input=affine\n"
-        "output-node name=output input=Sum(relu, Scale(2, relu))\n"
-    )
+    config = stacked(2, AFFINE, "relu RectifiedLinear dim=2")
+    nnet = network(config.replace("input=relu", "input=Sum(relu, Scale(2, relu))"))
     request = request_for(range(4), range(4), derivs=["output"], need_model_derivative=True)
     compiled = compile_computation(nnet, request)
 
@@ -86,12 +80,8 @@ def test_nothing_is_compressed_without_optimization() -> None:
             assert (CompressMatrix in kinds) == (each.optimize and level > 0), each
 
 
-NNET = network(
-    "input-node name=input dim=2\n"
-    "component name=affine type=AffineComponent input-dim=2 output-dim=2\n"
-    "component-node name=affine component=affine input=Sum(input, Offset(input, -1))\n"
-    "output-node name=output input=affine\n"
-)
+AFFINE = "affine Affine input-dim=2 output-dim=2"
+NNET = network(stacked(2, AFFINE, splice="Sum(input, Offset(input, -1))"))
 COMPILED = compile_computation(NNET, request_for(range(-1, 3), range(3)))
 PLAIN = OptimizeOptions(optimize=False)
 

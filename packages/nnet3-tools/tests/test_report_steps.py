@@ -108,12 +108,9 @@ def test_rounds_of_a_recurrence() -> None:
 
 def test_rows_that_are_read() -> None:
     """An arrow says how many rows are read, if they are not all, each row counted once."""
-    nnet = parse_config(
-        "input-node name=input dim=4\n"
-        "component name=a type=AffineComponent input-dim=8 output-dim=4\n"
-        "component-node name=a component=a input=Append(Offset(input, -1), Offset(input, 1))\n"
-        "output-node name=output input=Append(a, input)\n"
-    )
+    splice = "Append(Offset(input, -1), Offset(input, 1))"
+    config = stacked(4, "a Affine input-dim=8 output-dim=4", splice=splice)
+    nnet = network(config.replace("input=a", "input=Append(a, input)"))
     picture = steps_picture(nnet, facts_of(nnet, 5, 4), layers_of(nnet))
 
     # Two sequences; outputs at 0 and 4 read inputs at -1, 1, 3, 5 by way of a, and at 0 and 4.

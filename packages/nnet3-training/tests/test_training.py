@@ -114,15 +114,6 @@ def test_sparse_supervision_is_dense_supervision() -> None:
         assert one.weight == other.weight
 
 
-def test_labels_that_are_not_known() -> None:
-    """A row with a negative label has no supervision."""
-    posteriors = SparsePosteriors.from_labels([2, -1, 0], 3)
-
-    assert posteriors.shape == (3, 3)
-    assert posteriors.rows.tolist() == [0, 2]
-    assert posteriors.classes.tolist() == [2, 0]
-
-
 # ---- limits and constraints ----
 
 
@@ -420,23 +411,6 @@ def test_test_mode_keeps_statistics() -> None:
     np.testing.assert_array_equal(after.stats_mean, [1.0, 2.0])
     np.testing.assert_array_equal(after.stats_var, [3.0, 4.0])
     assert second["output"].total > first["output"].total
-
-
-def test_new_learning_rate() -> None:
-    """After a change of the rate, steps are those of a trainer with that rate, with momentum."""
-    slow, fast = (Trainer(network(), plain(learning_rate=rate)) for rate in (0.001, 0.002))
-    before = vectorize(slow.nnet)
-    slow.set_learning_rate(0.002)
-
-    for trainer in (slow, fast):
-        trainer.train_minibatch(example())
-
-    np.testing.assert_array_equal(vectorize(slow.nnet), vectorize(fast.nnet))
-    assert not np.array_equal(vectorize(slow.nnet), before)
-    slow.set_learning_rate(0.0)
-    before = vectorize(slow.nnet)
-    slow.train_minibatch(example())
-    np.testing.assert_array_equal(vectorize(slow.nnet), before)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5])
