@@ -19,7 +19,6 @@ from nnet3_training import (
     Objective,
     Trainer,
     TrainerOptions,
-    TrainingError,
     TrainingExample,
 )
 from small_networks import network, stacked
@@ -160,23 +159,3 @@ def check_momentum_under_another_rate(device: str | Platform) -> None:
     before = vectorize(trainer.nnet)
     trainer.train_minibatch(minibatch())
     np.testing.assert_array_equal(vectorize(trainer.nnet), before)
-
-
-def test_divergence() -> None:
-    """The error names minibatch, output, objectives before, the learning rate and the limit."""
-
-    def objective(outputs: Mapping[str, np.ndarray], _: TrainingExample) -> dict[str, Objective]:
-        total = np.nan if trainer.num_minibatches == 2 else -20.0
-        return {"output": Objective(total=total, weight=10.0, derivative=outputs["output"])}
-
-    trainer = Trainer(NETWORK, TrainerOptions(learning_rate=0.25), objective=objective)
-    trainer.train_minibatch(minibatch())
-    trainer.train_minibatch(minibatch())
-
-    with pytest.raises(TrainingError) as raised:
-        trainer.train_minibatch(minibatch())
-    assert str(raised.value) == (
-        "minibatch 2: the objective of 'output' is nan, after -2 per frame on average: training "
-        "has diverged, or the example has NaN or infinity. The learning rate is 0.25, and 2 of 2 "
-        "changes were limited by max_param_change 2; lower ones may help"
-    )

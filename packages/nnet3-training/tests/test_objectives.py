@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 from nnet3_descriptors import Nnet, vectorize
-from nnet3_runtime_cuda import RunError
 from nnet3_training import (
     Evaluator,
     ExampleInput,
@@ -129,20 +128,6 @@ def test_cross_entropy() -> None:
             cross_entropy(moved, rows).total - cross_entropy(2 * output - moved, rows).total
         )
         assert found.derivative[row, column] == pytest.approx(difference / 2e-3, abs=1e-3)
-
-
-def test_array_that_cannot_be_read() -> None:
-    """A derivative on a device that the network is not on is refused."""
-
-    class OnDevice(Tensor):
-        def __dlpack_device__(self) -> tuple[int, int]:
-            return 2, 0
-
-    def function(output: np.ndarray, targets: np.ndarray) -> tuple[float, OnDevice]:
-        return 0.0, OnDevice(targets - output)
-
-    with pytest.raises(RunError, match="an array is on a CUDA device, the network is on the proc"):
-        trained(network_with(), {"output": function})
 
 
 def test_sum_without_weight() -> None:
