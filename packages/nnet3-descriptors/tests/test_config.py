@@ -1,11 +1,9 @@
 """Config text: the networks that it builds or extends, and its error messages."""
 
 import numpy as np
-import pytest
 from nnet3_descriptors import (
     ComponentInputNode,
     ComponentNode,
-    ConfigError,
     DimRangeNode,
     InputNode,
     OutputNode,
@@ -125,14 +123,3 @@ class TestWriter:
         assert lines[1] == NODE_LINES[1] + " input-dim=8 output-dim=5"
         assert lines[5] == "output-node name=output input=a dim=5 objective=quadratic"
         assert lines[2] == NODE_LINES[2]
-
-
-@pytest.mark.any_versions
-def test_unknown_names_in_a_large_network_are_still_quick() -> None:
-    """No name is suggested if the search would take long."""
-    lines = [f"input-node name=input{number} dim=1" for number in range(20_000)]
-
-    with pytest.raises(ConfigError) as caught:
-        parse_config("\n".join([*lines, "output-node name=output input=input"]))
-
-    assert caught.value.message == "there is no node 'input'"

@@ -186,28 +186,6 @@ def test_every_truncation_is_an_error(nnet: Nnet) -> None:
                 read_nnet(io.BytesIO(data[:size]))
 
 
-def test_error_names_the_component(nnet: Nnet) -> None:
-    """A fault in a component is reported with its name and offset."""
-    data = written(nnet)
-    at = data.index(b"<BiasParams>")
-
-    with pytest.raises(ModelFileError) as caught:
-        read_nnet(io.BytesIO(data.replace(b"<BiasParams>", b"<BiasParana>")))
-
-    assert caught.value.component == "affine"
-    assert at == caught.value.offset
-
-
-def test_error_in_a_config_line_has_its_offset(nnet: Nnet) -> None:
-    """A faulty descriptor is reported at its place in the file."""
-    data = written(nnet).replace(b"input=relu", b"input=rolu")
-
-    with pytest.raises(ModelFileError, match="rolu") as caught:
-        read_nnet(io.BytesIO(data))
-
-    assert data.index(b"rolu") == caught.value.offset
-
-
 @pytest.mark.parametrize("binary", [True, False])
 @pytest.mark.parametrize("chain", [True, False])
 def test_acoustic_model(nnet: Nnet, chain: bool, binary: bool) -> None:
