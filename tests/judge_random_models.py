@@ -30,13 +30,13 @@ import package_tests  # noqa: F401  the helpers of the packages
 from chunk_networks import IVECTOR, OPTIONAL, features_in, write_chunk_network
 from defined_chunks import NOT_COMPUTABLE, ChunkDefinition, Utterance
 from judged_seeds import Judged, command_line, differences, judge_seeds
+from looped_networks import add_lookahead, case_of_seed
 from network_generator import DIM, LAYERS, OFTEN, NetworkWriter
 from nnet3 import BatchOptions, ChunkOptions, Model, ScoreOptions, chunk_work
 from nnet3_descriptors import Nnet, node_config_lines, parse_config
 from nnet3_graph import ContextError
 from nnet3_runtime_cuda import RunError
 from small_thresholds import thresholds
-from test_looped_networks import add_lookahead, case_of_seed
 
 WORDS = ("Failover", "IfDefined", "Round", "ReplaceIndex", "Switch")
 """The ways of reading that may depend on the time, or on which rows there are."""

@@ -41,6 +41,7 @@ from judge_random_models import (
 from judged_networks import Source, WidthWriter
 from judged_networks import write_network as write_judged_network
 from judged_seeds import TOO_FEW_DIGITS, Judged, command_line, differences, judge_seeds
+from looped_networks import case_of_seed
 from nnet3 import Model
 from nnet3_compiler import (
     CompilationError,
@@ -58,7 +59,6 @@ from nnet3_runtime_cuda import RunError
 from nnet3_runtime_reference import ReferenceComputer
 from nnet3_tools.models.exporting import start_path
 from reference_cases import DIGITS_EXAMPLE
-from test_looped_networks import case_of_seed
 from tool_runs import run_tool
 
 MOST_CHUNKS = 24

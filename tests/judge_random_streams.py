@@ -30,6 +30,14 @@ from chunk_networks import (
 from example_generator import is_computable
 from judge_random_models import reads_in
 from judged_seeds import LARGEST_DIFFERENCE, Judged, command_line, difference_of, judge_seeds
+from looped_networks import (
+    DIM,
+    Case,
+    add_lookahead,
+    case_of_seed,
+    request_of_frames,
+    whole_request,
+)
 from nnet3 import Model
 from nnet3_compiler import CompilationError, compile_computation, looped_chunk_size
 from nnet3_descriptors import ComponentInputNode, Nnet, Nnet3Error, OutputNode, parse_config
@@ -38,14 +46,6 @@ from nnet3_descriptors.editing import remove_orphans
 from nnet3_graph import ContextError, NotComputableError, compute_context
 from nnet3_runtime_reference import ReferenceComputer
 from small_thresholds import thresholds
-from test_looped_networks import (
-    DIM,
-    Case,
-    add_lookahead,
-    case_of_seed,
-    request_of_frames,
-    whole_request,
-)
 
 AT_FIXED_TIMES = "which would be another frame in each chunk"
 """In the error of networks that read something at a fixed time."""

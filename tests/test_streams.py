@@ -2,6 +2,7 @@
 
 from random import Random
 
+import looped_networks
 import numpy as np
 import pytest
 from chunks_in_turn import chunks_in_turn
@@ -40,6 +41,16 @@ def test_outputs_are_those_of_kaldi(name: str, chunk: int, subsampling: int) -> 
 def test_streams_are_what_a_model_computes(seed: int) -> None:
     """For random networks, streams side by side have the outputs of whole utterances."""
     assert judged(seed).problem == ""
+
+
+def test_the_networks_are_of_all_kinds() -> None:
+    """The cases include states, i-vectors, several sequences, and fewer outputs than inputs."""
+    cases = [looped_networks.case_of_seed(seed) for seed in range(20)]
+
+    assert 4 < sum(case.is_recurrent for case in cases) < 16
+    assert sum(case.has_ivector for case in cases) > 4
+    assert sum(case.sequences > 1 for case in cases) >= 4
+    assert sum(case.subsampling > 1 for case in cases) > 4
 
 
 # ---- chunks with a state, in the reference runtime ----
