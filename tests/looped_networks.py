@@ -32,6 +32,7 @@ class PastWriter(NetworkWriter):
 
     SUMS = ("leaf",) * 5, ("sum", "failover", "optional", "constant")
     NEAR = (-3, 0)
+    TAPS = range(-4, 1)
     NEXT = -1
     FAR = FARTHER = tuple(range(-9, -2))
 
@@ -56,13 +57,6 @@ def add_pooling(writer: NetworkWriter, name: str) -> None:
     writer.sources.append(
         writer.layer(name, "StatisticsPooling", f"{options} output-stddevs=false", sums)
     )
-
-
-def add_past_tdnn(writer: NetworkWriter, name: str) -> None:
-    """A component that splices earlier frames itself."""
-    offsets = sorted(writer.rng.sample(range(-4, 1), writer.rng.randint(1, 3)))
-    options = f"input-dim=4 output-dim=4 time-offsets={','.join(map(str, offsets))}"
-    writer.sources.append(writer.layer(name, "Tdnn", options, writer.sum()))
 
 
 def add_lookahead(writer: NetworkWriter, name: str, frames: int, *, has_ivector: bool) -> None:
@@ -128,7 +122,7 @@ def draw_case(rng: Random) -> Case:
     lookahead = rng.randint(0, 3)
     add_lookahead(writer, "first", lookahead, has_ivector=rng.randrange(2) == 0)
     kinds = [rng.choice(PLAIN if is_plain else KINDS) for _ in range(rng.randint(1, 4))]
-    layers = LAYERS | OTHER_LAYERS | {"pooling": add_pooling, "tdnn": add_past_tdnn}
+    layers = LAYERS | OTHER_LAYERS | {"pooling": add_pooling}
     for number, kind in enumerate(kinds):
         layers[kind](writer, f"layer{number}")
     writer.nodes.append(f"output-node name=output input={writer.sum()}")

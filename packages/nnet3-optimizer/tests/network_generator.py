@@ -92,6 +92,9 @@ class NetworkWriter:
     NEAR = (-2, 2)
     """The least and the most frames of an Offset."""
 
+    TAPS = range(-2, 3)
+    """The times that a component can splice."""
+
     NEXT = 1
     """The frames of an Offset in a Switch."""
 
@@ -181,7 +184,7 @@ def add_wide(writer: NetworkWriter, name: str) -> None:
 
 def add_tdnn(writer: NetworkWriter, name: str) -> None:
     """A component that splices several times itself."""
-    options = f"input-dim=4 output-dim=4 time-offsets={time_offsets(writer.rng)}"
+    options = f"input-dim=4 output-dim=4 time-offsets={time_offsets(writer.rng, writer.TAPS)}"
     writer.sources.append(writer.layer(name, "Tdnn", options, writer.sum()))
 
 
@@ -338,9 +341,9 @@ OTHER_LAYERS = {"projected-lstm": add_projected_lstm}
 OFTEN = ("rows", "rows", "rows", "append", "wide", "tdnn", "convolution", "recurrence")
 
 
-def time_offsets(rng: Random) -> str:
+def time_offsets(rng: Random, taps: Sequence[int] = range(-2, 3)) -> str:
     """One to three times, as a list in a config line."""
-    chosen = rng.sample(range(-2, 3), rng.randint(1, 3))
+    chosen = rng.sample(taps, rng.randint(1, 3))
     return ",".join(map(str, sorted(chosen)))
 
 
