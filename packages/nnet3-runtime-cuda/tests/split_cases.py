@@ -6,9 +6,9 @@ import math
 
 import attrs
 import numpy as np
-from nnet3_runtime_cuda.cuda import split_products
+from emulated_device import plan_in_parts
 from nnet3_runtime_cuda.cuda.platform import Gemm, Matrix, Platform
-from nnet3_runtime_cuda.cuda.split_products import SplitProduct, plan_of
+from nnet3_runtime_cuda.cuda.split_products import SplitProduct
 
 H200 = 132, 32 << 20
 """Multiprocessors, and bytes of working memory."""
@@ -135,9 +135,8 @@ def run(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The output of the kernels and of float64, (batch, rows, columns)."""
     gemm, expected = placed(product, a, b, platform)
-    plan = plan_of(gemm.rows, gemm.columns, gemm.inner, gemm.batch, *H200)
-    part = -(-gemm.inner // (product.parts * split_products.TERMS)) * split_products.TERMS
-    split = SplitProduct(gemm, attrs.evolve(plan, parts=product.parts, terms=part))
+    split = SplitProduct(gemm, plan_in_parts(gemm, product.parts))
+    assert split.plan.parts == product.parts
     workspace = platform.allocate(max(split.workspace_bytes, 4))
     split.bind(platform.build, platform.launch, lambda: workspace)()
     return result(product, gemm, platform), expected

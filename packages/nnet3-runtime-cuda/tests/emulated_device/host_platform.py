@@ -44,7 +44,7 @@ SMALL_DEVICE = 4, 1 << 20
 """Multiprocessors, and bytes of working memory, for the plans of split products."""
 
 MOST_PARTS = 3
-"""Of the terms of a split product."""
+"""Of the terms of a split product; its sizes say how many it has."""
 
 FLAGS = ("-std=c++17", "-fPIC", "-w")
 STRICT_FLAGS = ("-O1", "-DSTRICT", "-fsanitize=thread")
@@ -214,7 +214,8 @@ class HostPlatform:
         """Binds a product to addresses."""
         if self._split:
             shared = workspace if isinstance(workspace, Workspace) else self.workspace()
-            split = SplitProduct(product, plan_in_parts(product))
+            wanted = 1 + (product.rows + product.columns + product.inner) % MOST_PARTS
+            split = SplitProduct(product, plan_in_parts(product, wanted))
             shared.reserve(split.workspace_bytes)
             return split.bind(self.build, self.launch, shared.address)
         if not self._strict:
@@ -250,13 +251,12 @@ class HostPlatform:
         """Nothing: calls are done when they return."""
 
 
-def plan_in_parts(product: Gemm) -> Plan:
-    """A plan whose number of parts depends on the sizes: small products are never in parts."""
-    sizes = product.rows, product.columns, product.inner
-    plan = plan_of(*sizes, product.batch, *SMALL_DEVICE)
-    wanted = 1 + sum(sizes) % MOST_PARTS
+def plan_in_parts(product: Gemm, wanted: int) -> Plan:
+    """A plan with so many parts, if there are enough terms; small products would have one."""
+    sizes = product.rows, product.columns, product.inner, product.batch
     terms = -(-product.inner // (wanted * TERMS)) * TERMS
-    return attrs.evolve(plan, parts=-(-product.inner // terms), terms=terms)
+    parts = -(-product.inner // terms)
+    return attrs.evolve(plan_of(*sizes, *SMALL_DEVICE), parts=parts, terms=terms)
 
 
 def kernel_names(source: str) -> list[str]:
