@@ -163,6 +163,17 @@ def use(config: str, wanted: ComputationRequest | None = None) -> None:
     NnetComputer(nnet, optimize(nnet, compile_computation(nnet, wanted or request())))
 
 
+def optimize_training(config: str) -> None:
+    """Compiles and optimizes a program with derivatives for three frames."""
+    nnet, rows = parse_config(config), IoSpecification.from_range
+    wanted = ComputationRequest(
+        inputs=[rows("input", 0, 3, has_deriv=True)],
+        outputs=[rows("output", 0, 3, has_deriv=True)],
+        store_component_stats=True,
+    )
+    optimize(nnet, compile_computation(nnet, wanted))
+
+
 def print_info(config: str) -> None:
     """Prints a network."""
     parse_config(config).info()
@@ -207,6 +218,17 @@ def pooling_below_a_recurrence(frames: int) -> str:
         "component-node name=p component=p input=Sum(Offset(input, -1), input)\n"
         "component-node name=r component=r input=Failover(Offset(r, -3), IfDefined(p))\n"
         "output-node name=output input=Append(Round(r, 3), p)\n"
+    )
+
+
+def recurrence_from(frames: int) -> str:
+    """A network with a recurrence whose first value is so many frames before its input."""
+    descriptor = f"Failover(Offset(c, -3), Offset(input, {frames}))"
+    return (
+        f"{INPUT}component name=c type=NoOpComponent dim=4\n"
+        f"component-node name=c component=c input={descriptor}\n"
+        "dim-range-node name=d input-node=c dim-offset=1 dim=2\n"
+        "output-node name=output input=Append(c, d)\n"
     )
 
 
@@ -355,6 +377,9 @@ DONE: dict[str, Callable[[], object]] = {
     ),
     "pooling over 99,998 frames of periods of 100,000, info": lambda: print_info(
         pooled_sums(100_000, 99_998)
+    ),
+    "a recurrence over 65,536 frames, with derivatives": lambda: optimize_training(
+        recurrence_from(65_536)
     ),
     "Failover nested 150 deep, looped": lambda: use_looped(nested("Failover", 150)),
     "10,000 nodes, all stages": lambda: use(chain(10_000)),

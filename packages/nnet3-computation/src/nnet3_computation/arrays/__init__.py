@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import attrs
@@ -50,6 +50,11 @@ class Csr(NamedTuple):
     def __getitem__(self, index: int) -> Ids:  # type: ignore[override]
         """Returns one list."""
         return self.values[self.splits[index] : self.splits[index + 1]]
+
+    def lists(self) -> Iterator[list[int]]:
+        """Yields the lists as Python's."""
+        for start, end in itertools.pairwise(self.splits.tolist()):
+            yield self.values[start:end].tolist()
 
 
 def where(mask: Bools) -> Ids:

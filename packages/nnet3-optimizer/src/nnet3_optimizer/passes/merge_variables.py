@@ -10,7 +10,7 @@ from typing import NamedTuple
 import attrs
 import numpy as np
 from nnet3_computation.analysis import COL_OFFSET, MATRIX, NEVER, NUM_COLS, NUM_ROWS, ROW_OFFSET
-from nnet3_computation.arrays import Bools, Csr, Ids, ordering, where
+from nnet3_computation.arrays import Bools, Ids, where
 from nnet3_computation.commands import (
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
@@ -387,34 +387,15 @@ def _without_conflicts(draft: Draft, c: Candidates, alone: Bools) -> Ids:
     Returns:
         The positions of the chosen candidates, ascending.
     """
-    variables = draft.analysis.variables
-    count = len(c.command)
-    at = where(alone)
-    lists = variables.of_submatrices(c.s1), variables.of_submatrices(c.s2[at])
-    candidate = np.concatenate([_owners(lists[0]), at[_owners(lists[1])]])
-    variable = np.concatenate([lists[0].values, lists[1].values])
-    order = ordering(candidate)
-    candidate, variable = candidate[order], variable[order]
-    is_open = np.ones(count, dtype=np.bool_)
-    is_chosen = np.zeros(count, dtype=np.bool_)
-    taken = np.zeros(len(variables), dtype=np.bool_)
-    while is_open.any():
-        # Each variable goes to the first candidate that still wants it (NumPy keeps the last of
-        # several assignments to one element). A candidate that gets all of its variables is chosen.
-        first = np.full(len(variables), count, dtype=np.int64)
-        first[variable[::-1]] = candidate[::-1]
-        loses = np.zeros(count, dtype=np.bool_)
-        loses[candidate[first[variable] != candidate]] = True
-        chosen = is_open & ~loses
-        is_chosen |= chosen
-        taken[variable[chosen[candidate]]] = True
-        is_open &= loses
-        is_open[candidate[taken[variable]]] = False
-        wanted = is_open[candidate]
-        candidate, variable = candidate[wanted], variable[wanted]
-    return where(is_chosen)
-
-
-def _owners(lists: Csr) -> Ids:
-    """The list that each value is in."""
-    return np.arange(len(lists.splits) - 1).repeat(lists.splits[1:] - lists.splits[:-1])
+    of_submatrices = draft.analysis.variables.of_submatrices
+    sources = of_submatrices(c.s1).lists()
+    targets = of_submatrices(c.s2[alone]).lists()
+    taken: set[int] = set()
+    chosen = []
+    for position, (wanted, is_alone) in enumerate(zip(sources, alone.tolist(), strict=True)):
+        if is_alone:
+            wanted += next(targets)
+        if taken.isdisjoint(wanted):
+            taken.update(wanted)
+            chosen.append(position)
+    return np.array(chosen, dtype=np.int64)
