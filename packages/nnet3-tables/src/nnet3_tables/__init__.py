@@ -14,9 +14,10 @@ from nnet3_descriptors.lazy_exports import on_first_use
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
-    from nnet3_tables.archive import FloatArray as FloatArray
-    from nnet3_tables.archive import Value as Value
     from nnet3_tables.commands import is_command as is_command
+    from nnet3_tables.entries import FloatArray as FloatArray
+    from nnet3_tables.entries import Value as Value
+    from nnet3_tables.entries import files_of as files_of
     from nnet3_tables.errors import TableError as TableError
     from nnet3_tables.errors import TableWarning as TableWarning
     from nnet3_tables.lookup import MatrixLookup as MatrixLookup
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from nnet3_tables.reading import read_table as read_table
     from nnet3_tables.reading import read_tokens as read_tokens
     from nnet3_tables.reading import read_vector as read_vector
-    from nnet3_tables.script import files_of as files_of
     from nnet3_tables.sources import archive_size as archive_size
     from nnet3_tables.sources import opened as opened
     from nnet3_tables.sources import opened_to_write as opened_to_write

@@ -13,10 +13,18 @@ from typing import IO, TypeVar
 from nnet3_descriptors import ModelFileError, Nnet3Error
 from nnet3_descriptors.files import Entry, Reader, key_fault, open_reader
 
-from nnet3_tables.archive import FloatArray, Value, decoded, matrix, read_archive, value, vector
 from nnet3_tables.commands import is_command
+from nnet3_tables.entries import (
+    FloatArray,
+    Value,
+    decoded,
+    matrix,
+    read_archive,
+    read_script,
+    value,
+    vector,
+)
 from nnet3_tables.errors import TableError, TableWarning
-from nnet3_tables.script import read_script
 from nnet3_tables.sources import lines, opened
 from nnet3_tables.specifier import Specifier
 
@@ -228,32 +236,20 @@ def read_files(rspecifier: str) -> Iterator[tuple[str, OpenValue]]:
 def _of_archive(path: str) -> Iterator[tuple[str, OpenValue]]:
     with opened(path) as stream:
         while key := _key(stream, path):
-            value = _Value(stream, path, key)
-            yield key, value.opened
-            if not value.is_read:
+            done: list[str] = []
+            yield key, partial(_opened_once, stream, f"archive '{path}': '{key}'", done)
+            if "read" not in done:
                 raise TableError(f"archive '{path}': what follows '{key}' was not read to its end")
 
 
-class _Value:
-    """A value in an archive.
-
-    Attributes:
-        is_read: Whether it was opened, and read without an error.
-    """
-
-    def __init__(self, stream: IO[bytes], path: str, key: str) -> None:
-        self._stream = stream
-        self._place = f"archive '{path}': '{key}'"
-        self._is_opened = False
-        self.is_read = False
-
-    @contextlib.contextmanager
-    def opened(self) -> Iterator[IO[bytes]]:
-        if self._is_opened:
-            raise TableError(f"{self._place} can be read only once")
-        self._is_opened = True
-        yield self._stream
-        self.is_read = True
+@contextlib.contextmanager
+def _opened_once(stream: IO[bytes], place: str, done: list[str]) -> Iterator[IO[bytes]]:
+    """A value in an archive; notes what is done: it was opened, and read without an error."""
+    if done:
+        raise TableError(f"{place} can be read only once")
+    done.append("opened")
+    yield stream
+    done.append("read")
 
 
 def _key(stream: IO[bytes], path: str) -> str:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Self
-
-import attrs
+from typing import NamedTuple, Self
 
 from nnet3_tables.commands import is_command
 from nnet3_tables.errors import TableError
@@ -16,8 +14,7 @@ _READ_OPTIONS = frozenset({"b", "bg", "cs", "ncs", "no", "np", "ns", "o", "p", "
 _WRITE_OPTIONS = frozenset({"b", "f", "nf", "p", "t"})
 
 
-@attrs.frozen
-class Specifier:
+class Specifier(NamedTuple):
     """A parsed rspecifier or wspecifier.
 
     Attributes:

@@ -14,19 +14,23 @@ import numpy.typing as npt
 from nnet3_descriptors.files import REPLACES, file_to_replace, key_fault, locked, new_writer
 from nnet3_descriptors.values import is_masked
 
-from nnet3_tables.archive import FloatArray
+from nnet3_tables.entries import FloatArray, read_script
 from nnet3_tables.errors import TableError
-from nnet3_tables.script import read_script
 from nnet3_tables.sources import opened_to_write
 from nnet3_tables.specifier import Specifier
 
 
-class _NotFinishedError(Exception):
-    """The owner of a table has met an error, so that the table gets no name."""
+class ObjectWriter:
+    """Writes a table of objects of any kind, which are given as bytes; use as a context manager.
 
+    A file gets its name when the table is complete. Until then an archive is
+    `FILE.RANDOM.incomplete`, and stays there after an error. With a script file beside it, both get
+    their names together, the script file last.
 
-class _Output:
-    """A table to write, whatever its values are; see `TableWriter`."""
+    Attributes:
+        is_text: Whether entries are written as text (the option `t`).
+        is_prompt: Whether each entry is flushed at once (the option `f`).
+    """
 
     def __init__(self, wspecifier: str) -> None:
         """Opens the table.
@@ -63,16 +67,23 @@ class _Output:
         name, whole = self._archive.name, os.path.realpath(self._specifier.targets[0])
         return name if name != whole and os.path.exists(name) else None
 
-    def _put(self, key: str, data: Iterable[bytes | memoryview]) -> None:
-        """Writes an entry.
+    def write(self, key: str, data: bytes) -> None:
+        """Writes one entry.
 
         Args:
-            key: Its key.
-            data: The pieces of its value.
+            key: A word.
+            data: The value; in binary with the bytes 0 and "B" in front.
 
         Raises:
-            TableError: the key is not a word, the table is closed, or it cannot be written.
+            TableError: the key is not a word, the value is no bytes, the table is closed, or the
+                entry cannot be written.
         """
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise TableError(f"'{key}': expected bytes, found {type(data).__name__}")
+        self._put(key, [data])
+
+    def _put(self, key: str, data: Iterable[bytes | memoryview]) -> None:
+        """Writes an entry, given as the pieces of its value; see `write`."""
         _check_key(key)
         if not self._is_open:
             raise TableError(f"cannot write '{self._specifier.target}': the table is closed")
@@ -141,8 +152,8 @@ class _Output:
         """Ends the writing of a table that is not complete."""
         if self._is_open:
             self._is_open = False
-            error = _NotFinishedError()
-            with contextlib.suppress(_NotFinishedError, TableError):
+            error = TableError("the table is not complete")
+            with contextlib.suppress(TableError):
                 self._contexts.__exit__(type(error), error, None)
 
     def __enter__(self) -> Self:
@@ -155,39 +166,8 @@ class _Output:
             self.abandon()
 
 
-class ObjectWriter(_Output):
-    """Writes a table of objects of any kind, which are given as bytes; use as a context manager.
-
-    It gives files their names as `TableWriter` does.
-    """
-
-    def write(self, key: str, data: bytes) -> None:
-        """Writes one entry.
-
-        Args:
-            key: A word.
-            data: The value; in binary with the bytes 0 and "B" in front.
-
-        Raises:
-            TableError: the key is not a word, the value is no bytes, the table is closed, or the
-                entry cannot be written.
-        """
-        if not isinstance(data, bytes | bytearray | memoryview):
-            raise TableError(f"'{key}': expected bytes, found {type(data).__name__}")
-        self._put(key, [data])
-
-
-class TableWriter(_Output):
-    """Writes a table of matrices or of vectors; use as a context manager. See `write_table`.
-
-    A file gets its name when the table is complete. Until then an archive is
-    `FILE.RANDOM.incomplete`, and stays there after an error. With a script file beside it, both get
-    their names together, the script file last.
-
-    Attributes:
-        is_text: Whether entries are written as text (the option `t`).
-        is_prompt: Whether each entry is flushed at once (the option `f`).
-    """
+class TableWriter(ObjectWriter):
+    """Writes a table of matrices or of vectors; use as a context manager. See `write_table`."""
 
     _num_axes: tuple[int, ...] = (1, 2)
 
