@@ -39,7 +39,8 @@ from nnet3_descriptors.components import (
 from nnet3_descriptors.components.index_rules import AtOffsets, ClosedForm, has_closed_form
 from nnet3_descriptors.indexes import NO_TIME, T, make_indexes
 
-from nnet3_runtime_onnx import components, errors, export
+from nnet3_runtime_onnx import components, export
+from nnet3_runtime_onnx.errors import ExportError
 from nnet3_runtime_onnx.frames import FRAME_AXIS, Frames, cut, moved_axis, sliced
 from nnet3_runtime_onnx.graph import OPSET, GraphBuilder, Tensor, concat, constant, repeated
 from nnet3_runtime_onnx.matrices import Matrices
@@ -87,12 +88,8 @@ def to_onnx_of_any_length(
     """
     export.check_form(sequences, metadata, opset)
     if sequences is None:
-        raise errors.ExportError("'sequences' must be a number or a name for models of any length")
+        raise ExportError("'sequences' must be a number or a name for models of any length")
     return _Utterance(nnet, sequences, opset).model(output_time, metadata or {})
-
-
-class _FormError(errors.ExportError):
-    """A value that a model of any number of frames cannot have."""
 
 
 _Value = Frames | Tensor
@@ -109,7 +106,7 @@ class _Utterance:
     def __init__(self, nnet: Nnet, sequences: int | str, opset: int) -> None:
         self._nnet = nnet
         self._graph = GraphBuilder(sequences, opset)
-        self._frames: dict[str, _Value | _FormError] = {}
+        self._frames: dict[str, _Value | ExportError] = {}
         self._rows: dict[tuple[str, int], Tensor] = {}
         self._input_sizes: dict[str, tuple[int | None, int]] = {}
         self._least = 1
@@ -123,15 +120,19 @@ class _Utterance:
         for given in nnet.input_nodes:
             self._add_input(given)
         for node in self._needed():
-            if node.name not in self._frames:
-                self._frames[node.name] = self._try(node)
+            if node.name in self._frames:
+                continue
+            try:
+                self._frames[node.name] = self._by_frames(node)
+            except ExportError as reason:
+                self._frames[node.name] = reason
         left = right = 0
         if output_time is not None:
             value, rows = self._row(OUTPUT, output_time), 1
         else:
             found = self._frames_of(OUTPUT)
             if isinstance(found, Tensor):
-                raise _FormError(f"'{OUTPUT}' reads no frame")
+                raise ExportError(f"'{OUTPUT}' reads no frame")
             # The network may require frames of one side alone. Optional terms read the others:
             # rows are of the frames that are given, and not of those beside them.
             left, right, rows = max(found.first, 0), max(found.behind, 0), None
@@ -170,7 +171,7 @@ class _Utterance:
                 for node in self._nnet.nodes
                 if node.name in cycle and not isinstance(node, ComponentInputNode)
             ]
-            raise _FormError(
+            raise ExportError(
                 "the network is recurrent, and each frame would need nodes of its own: "
                 + ", ".join(names)
             ) from None
@@ -201,7 +202,7 @@ class _Utterance:
         given = Tensor(graph, value, (1, node.dim), is_led=True)
         if is_one_row:
             self._rows[name, 0] = given
-            self._frames[name] = _FormError(f"input '{name}' has a row at t = 0 alone")
+            self._frames[name] = ExportError(f"input '{name}' has a row at t = 0 alone")
         else:
             self._frames[name] = Frames(moved_axis("Unsqueeze", given, -2), 0, 0)
 
@@ -211,15 +212,9 @@ class _Utterance:
 
     # ---- values of nodes ----
 
-    def _try(self, node: Node) -> _Value | _FormError:
-        try:
-            return self._by_frames(node)
-        except _FormError as reason:
-            return reason
-
     def _frames_of(self, name: str) -> _Value:
         found = self._frames[name]
-        if isinstance(found, _FormError):
+        if isinstance(found, ExportError):
             raise found
         return found
 
@@ -227,7 +222,7 @@ class _Utterance:
         """Returns the value of a node at all times.
 
         Raises:
-            _FormError: it cannot be expressed so.
+            ExportError: it cannot be expressed so.
         """
         match node:
             case ComponentInputNode() | OutputNode():
@@ -247,7 +242,7 @@ class _Utterance:
         """Returns the row of a node at a time, (1, columns) led by sequences.
 
         Raises:
-            _FormError: it cannot be expressed so.
+            ExportError: it cannot be expressed so.
         """
         if (name, time) not in self._rows:
             self._rows[name, time] = self._make_row(self._nnet.node(name), time)
@@ -260,7 +255,7 @@ class _Utterance:
         if isinstance(found, Frames):
             self._check_fixed(node, time)
             if time < found.first:
-                raise _FormError(f"'{node.name}' cannot be computed at t = {time}")
+                raise ExportError(f"'{node.name}' cannot be computed at t = {time}")
             self._require(time + found.behind + 1)
             place = time - found.first
             return moved_axis("Squeeze", sliced(found.tensor, place, place + 1))
@@ -277,9 +272,9 @@ class _Utterance:
                 raise found
 
     def _check_fixed(self, node: Node, time: int) -> None:
-        """Raises a _FormError if the output has all times, and so no frame is at a known one."""
+        """Raises a ExportError if the output has all times, and so no frame is at a known one."""
         if not self._is_of_one_time:
-            raise _FormError(f"'{node.name}' is read at t = {time}, and outputs have all times")
+            raise ExportError(f"'{node.name}' is read at t = {time}, and outputs have all times")
 
     # ---- descriptors ----
 
@@ -290,7 +285,9 @@ class _Utterance:
         frames = [value for value in required if isinstance(value, Frames)]
         if not frames:
             if any(isinstance(value, Frames) for part in parts for value, _ in part):
-                raise _FormError(f"'{name}' has values at any time, also where there are no frames")
+                raise ExportError(
+                    f"'{name}' has values at any time, also where there are no frames"
+                )
             rows = [[value for value, _ in part if isinstance(value, Tensor)] for part in parts]
             return concat([_sum(each) for each in rows], axis=-1)
         first = max(each.first for each in frames)
@@ -334,7 +331,9 @@ class _Utterance:
         elif isinstance(part, descriptors.IfDefined):
             yield from self._optional(name, part, time)
         elif isinstance(part, descriptors.Failover):
-            raise _FormError(f"'{name}' reads {part}, whose choice depends on the number of frames")
+            raise ExportError(
+                f"'{name}' reads {part}, whose choice depends on the number of frames"
+            )
         else:
             for operand in part.operands:
                 yield from self._terms(name, operand, time)
@@ -343,7 +342,7 @@ class _Utterance:
         self, name: str, part: descriptors.IfDefined, time: int | None
     ) -> Iterator[_Term]:
         if time is not None:
-            raise _FormError(
+            raise ExportError(
                 f"'{name}' reads {part} at t = {time}, which short utterances may lack"
             )
         value = self._joined(name, descriptors.Descriptor((part.source,)), None)
@@ -372,7 +371,7 @@ class _Utterance:
                 case descriptors.Switch() if time is not None:
                     chosen = time % len(below.sources)
                 case _:
-                    raise _FormError(f"'{name}' reads {leaf}, which is at no fixed distance")
+                    raise ExportError(f"'{name}' reads {leaf}, which is at no fixed distance")
             below = below.sources[chosen]
         [source] = below.node_names
         if time is not None:
@@ -390,21 +389,21 @@ class _Utterance:
         rules = self._rules(node, component)
         rule = rules[0]
         if len(rules) != 1 or not isinstance(rule, AtOffsets):
-            raise _FormError(f"'{node.name}' of type {component.type} {_MOVING}")
+            raise ExportError(f"'{node.name}' of type {component.type} {_MOVING}")
         offsets = rule.offsets
         if isinstance(given, Tensor) or not offsets:
             rows = {} if isinstance(given, Frames) else dict.fromkeys(offsets, given)
-            return self._called(node, component, rows)
+            return self._called(node, rows)
         required = [offset for offset in offsets if offset not in rule.optional]
         if not required:
-            raise _FormError(f"'{node.name}' of type {component.type} requires no frame")
+            raise ExportError(f"'{node.name}' of type {component.type} requires no frame")
         first = max(given.first - offset for offset in required)
         behind = max(given.behind + offset for offset in required)
         rows = {
             offset: cut(given.moved(offset), first, behind, self._num_frames) for offset in offsets
         }
         with self._graph.led_by(rows[required[0]].name):
-            return Frames(self._called(node, component, rows), first, behind)
+            return Frames(self._called(node, rows), first, behind)
 
     def _component_row(self, node: ComponentNode, time: int) -> Tensor:
         """Returns the output of a component at a time."""
@@ -419,15 +418,15 @@ class _Utterance:
         rule = rules[time % len(rules)]
         if not isinstance(rule, AtOffsets) or rule.optional:
             what = "requires no row" if rule else "has none"
-            raise _FormError(f"'{node.name}' of type {component.type} {what} at t = {time}")
+            raise ExportError(f"'{node.name}' of type {component.type} {what} at t = {time}")
         rows = {offset: self._row(given.name, time + offset) for offset in rule.offsets}
-        return self._called(node, component, rows)
+        return self._called(node, rows)
 
     def _rules(self, node: ComponentNode, component: Component) -> ClosedForm:
         """Returns which rows a component reads.
 
         Raises:
-            _FormError: its operators are for fixed numbers of rows.
+            ExportError: its operators are for fixed numbers of rows.
         """
         reason = components.why_not(component)
         if not reason and _joins_rows(component):
@@ -437,51 +436,40 @@ class _Utterance:
         if not reason and rules is None:
             reason = "reads rows by other rules than their distances in time"
         if reason or rules is None:
-            raise _FormError(f"'{node.name}' of type {component.type} {reason}")
+            raise ExportError(f"'{node.name}' of type {component.type} {reason}")
         return rules
 
-    def _called(
-        self, node: ComponentNode, component: Component, rows: Mapping[int, Tensor]
-    ) -> Tensor:
+    def _called(self, node: ComponentNode, rows: Mapping[int, Tensor]) -> Tensor:
         """Returns a row of a component's output, (1, columns).
 
         Args:
             node: Its node.
-            component: The component.
             rows: The rows that it reads, by distance in time.
         """
-        matrices, output = Matrices(self._graph), make_indexes(0, 0)
+        component, output = self._nnet.component(node.component), make_indexes(0, 0)
         given = make_indexes(0, sorted(rows))
         given, _ = component.reorder_indexes(given, output) if rows else (given, output)
-        region = Region.of_source(ZERO, len(given), component.input_dim)
-        for place, time in enumerate(given[:, T].tolist()):
-            if time != NO_TIME:
-                region = region.with_rows(np.array([place]), matrices.region_of(rows[time]))
         indexes = component.precompute_indexes(given, output, need_backprop=False)
-        return self._translated(node, component, matrices, region, indexes)
+        read = [None if time == NO_TIME else rows[time] for time in given[:, T].tolist()]
+        with self._graph.named(node.component):
+            return concat(self._strips(node, read, indexes), axis=-1)
 
-    def _translated(
-        self,
-        node: ComponentNode,
-        component: Component,
-        matrices: Matrices,
-        region: Region,
-        indexes: Any,
-    ) -> Tensor:
-        call = self._call(node, component, matrices, region, indexes)
-        with self._graph.named(call.name):
-            return attrs.evolve(matrices.tensor(components.translate(call)), image=None)
+    def _strips(
+        self, node: ComponentNode, rows: Sequence[Tensor | None], indexes: Any
+    ) -> list[Tensor]:
+        """Returns a row of a component's output as columns side by side, (1, columns of each).
 
-    def _call(
-        self,
-        node: ComponentNode,
-        component: Component,
-        matrices: Matrices,
-        region: Region,
-        indexes: Any,
-    ) -> components.Call:
-        """A call of a component that makes one row."""
-        return components.Call(
+        Args:
+            node: Its node.
+            rows: The rows of its input; None for zeros.
+            indexes: Its precomputed indexes.
+        """
+        component, matrices = self._nnet.component(node.component), Matrices(self._graph)
+        region = Region.of_source(ZERO, len(rows), component.input_dim)
+        for place, row in enumerate(rows):
+            if row is not None:
+                region = region.with_rows(np.array([place]), matrices.region_of(row))
+        call = components.Call(
             component=component,
             name=node.component,
             graph=self._graph,
@@ -490,6 +478,9 @@ class _Utterance:
             rows_out=1,
             indexes=indexes,
         )
+        strips = components.translate(call).merged().strips
+        tensors = [matrices.tensor(Region((strip,))) for strip in strips]
+        return [attrs.evolve(each, image=None) for each in tensors]
 
     # ---- statistics over all frames ----
 
@@ -507,17 +498,17 @@ class _Utterance:
             or not isinstance(sums, StatisticsExtractionComponent)
             or sums.output_period != period
         ):
-            raise _FormError(
+            raise ExportError(
                 f"'{node.name}' of type {component.type} pools {self._input_of(node).descriptor}, "
                 f"which is no StatisticsExtractionComponent with an output period of {period}"
             )
         if time % period:
-            raise _FormError(f"'{node.name}' of type {component.type} has no row at t = {time}")
+            raise ExportError(f"'{node.name}' of type {component.type} has no row at t = {time}")
         end = time + component.right_context + period
         frames = range(time - component.left_context, end, sums.input_period)
-        matrices = Matrices(self._graph)
-        region = matrices.region_of(self._sums(source, sums, frames))
-        return self._translated(node, component, matrices, region, _one_range(component))
+        rows = [self._sums(source, sums, frames)]
+        with self._graph.named(node.component):
+            return concat(self._strips(node, rows, _one_range(component)), axis=-1)
 
     def _sums(
         self, node: ComponentNode, component: StatisticsExtractionComponent, frames: range
@@ -525,26 +516,24 @@ class _Utterance:
         """Returns the number of frames, and their sums and sums of squares, (1, columns)."""
         given = self._frames_of(self._input_of(node).name)
         if isinstance(given, Tensor):
-            raise _FormError(f"'{node.name}' of type {component.type} reads no frame")
+            raise ExportError(f"'{node.name}' of type {component.type} reads no frame")
         self._check_fixed(node, frames.start)
         frames = frames[max(0, -(-(given.first - frames.start) // frames.step)) :]
         if not frames:
-            raise _FormError(f"'{node.name}' of type {component.type} reads no frame of its window")
+            raise ExportError(
+                f"'{node.name}' of type {component.type} reads no frame of its window"
+            )
         self._require(frames.start + given.behind + 1)
         begin, end = frames.start - given.first, frames[-1] + 1 - given.first
         rows = sliced(given.tensor, begin, end, frames.step)
         with self._graph.led_by(rows.name), self._graph.named(node.component):
-            matrices = Matrices(self._graph)
-            region = matrices.region_of(rows)
-            call = self._call(node, component, matrices, region, _one_range(component))
-            strips = components.translate(call).merged().strips
-            parts = [matrices.tensor(Region((strip,))) for strip in strips]
+            strips = self._strips(node, [rows], _one_range(component))
             axes = self._graph.integers([FRAME_AXIS])
             sums = [
                 attrs.evolve(
-                    part, name=self._graph.node("ReduceSum", [part.name, axes], keepdims=0)
+                    each, name=self._graph.node("ReduceSum", [each.name, axes], keepdims=0)
                 )
-                for part in parts
+                for each in strips
             ]
         return concat(sums, axis=-1)
 

@@ -1,10 +1,10 @@
-"""The commands, and the nodes that each adds to the graph."""
+"""A part of a computation as a graph: inputs, the nodes that each command adds, and outputs."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
 
 import numpy as np
 from nnet3_computation import (
@@ -37,52 +37,121 @@ from nnet3_computation import (
 from nnet3_descriptors import ComponentProperties, Nnet
 
 from nnet3_runtime_onnx.components import Call, translate, why_not
-from nnet3_runtime_onnx.graph import GraphBuilder, Tensor
+from nnet3_runtime_onnx.errors import ExportError
+from nnet3_runtime_onnx.graph import OPSET, GraphBuilder, Tensor, concat
 from nnet3_runtime_onnx.matrices import Matrices, sums_of_ranges
+from nnet3_runtime_onnx.parts import NEXT_STATE, STATE, Part, state_names
 from nnet3_runtime_onnx.regions import Region
 
 
-class Exchange(Protocol):
-    """The exchange of inputs and outputs between a model and its user."""
-
-    def accept(self, node: str, shape: tuple[int, int]) -> Tensor:
-        """Returns the next rows of an input."""
-        ...
-
-    def provide(self, node: str, value: Tensor) -> None:
-        """Takes the next rows of an output."""
-        ...
-
-
 class Translator:
-    """Adds the nodes of commands to a graph, one command after the other.
+    """Adds a part of a computation to a graph: its inputs, its commands, and its outputs.
 
     Attributes:
         nnet: The network.
         computation: The computation.
         graph: The graph.
         matrices: The matrices of the commands.
-        exchange: The source of inputs, and the target of outputs.
         times: Number of commands that propagate each component, by number of the component.
+        input_sizes: (rows, columns) by node, as the model takes them.
+        output_sizes: (rows, columns) by node.
     """
 
     def __init__(
-        self, nnet: Nnet, computation: NnetComputation, graph: GraphBuilder, exchange: Exchange
+        self,
+        nnet: Nnet,
+        computation: NnetComputation,
+        part: Part,
+        sequences: int | str | None = None,
+        one_row: Collection[str] = (),
+        opset: int = OPSET,
     ) -> None:
-        """Begins without any matrix."""
+        """Adds the inputs to a new graph, and keeps the names of the outputs.
+
+        Args:
+            nnet: The network.
+            computation: One of its computations.
+            part: Of the computation.
+            sequences: The size or name of the leading axis, if any.
+            one_row: Input nodes whose rows are all the same: the model takes one.
+            opset: The version of the operators.
+
+        Raises:
+            ExportError: an input or output has a name like those of state.
+        """
         self.nnet = nnet
         self.computation = computation
-        self.graph = graph
-        self.matrices = Matrices(graph, computation)
-        self.exchange = exchange
-        self.times = Counter[int]()
+        self.graph = GraphBuilder(sequences, opset)
+        self.matrices = Matrices(self.graph, computation)
+        self._lead = [] if sequences is None else [sequences]
+        self._part = part
+        self._one_row = one_row
+        self._commands = computation.commands[part.commands.start : part.commands.stop]
+        self.times = Counter(c.component for c in self._commands if isinstance(c, Propagate))
+        self.input_sizes = {
+            name: (1 if name in one_row else rows, columns)
+            for name, (rows, columns) in self._sizes(AcceptInput).items()
+        }
+        self.output_sizes = self._sizes(ProvideOutput)
+        for name in (*self.input_sizes, *self.output_sizes):
+            if name.startswith((f"{STATE}.", f"{NEXT_STATE}.")):
+                raise ExportError(
+                    f"node '{name}': the names of inputs and outputs that are state begin like this"
+                )
+        names = state_names(nnet, computation)
+        given, self._handed_on = (
+            {matrix: f"{prefix}.{names[matrix]}" for matrix, rows in state.items() if len(rows)}
+            for prefix, state in ((STATE, part.given), (NEXT_STATE, part.handed_on))
+        )
+        self._inputs = {name: self._input(name, size) for name, size in self.input_sizes.items()}
+        self._rows_taken: dict[str, int] = defaultdict(int)
+        self._provided: dict[str, list[Tensor]] = defaultdict(list)
+        self.graph.reserve([*self.output_sizes, *self._handed_on.values()])
+        for matrix, rows in part.given.items():
+            if matrix in given:
+                size = len(rows), int(computation.matrices[matrix, 1])
+                self.matrices.set_matrix(matrix, self._input(given[matrix], size), rows)
+            else:  # no row matters
+                self.matrices.clear(matrix)
 
-    def run(self, commands: range) -> None:
-        """Adds the nodes of the commands at these positions."""
-        chosen = self.computation.commands[commands.start : commands.stop]
-        self.times.update(c.component for c in chosen if isinstance(c, Propagate))
-        for command in chosen:
+    def _sizes(self, command_type: type[AcceptInput | ProvideOutput]) -> dict[str, tuple[int, int]]:
+        found: dict[str, tuple[int, int]] = {}
+        for command in self._commands:
+            if isinstance(command, command_type):
+                name = self.nnet.nodes[command.node].name
+                rows, columns = self.matrices.shape(command.matrix)
+                found[name] = (found.get(name, (0, 0))[0] + rows, columns)
+        return found
+
+    def _input(self, name: str, size: tuple[int, int]) -> Tensor:
+        value = self.graph.input(name, [*self._lead, *size])
+        return Tensor(self.graph, value, size, bool(self._lead))
+
+    def run(self) -> None:
+        """Adds the nodes of the commands."""
+        for command in self._commands:
             _TRANSLATIONS[type(command)](command, self)
+
+    def accept(self, node: str, shape: tuple[int, int]) -> Tensor:
+        """Returns the next rows of an input."""
+        if node in self._one_row:
+            return self._inputs[node].take(np.zeros(shape[0], np.int64), axis=-2)
+        begin = self._rows_taken[node]
+        self._rows_taken[node] = end = begin + shape[0]
+        return self._inputs[node].slice(range(begin, end), range(shape[1]))
+
+    def provide(self, node: str, value: Tensor) -> None:
+        """Takes the next rows of an output."""
+        self._provided[node].append(value)
+
+    def add_outputs(self) -> None:
+        """Makes the outputs and the next state outputs of the graph."""
+        values = {node: concat(tensors, axis=-2) for node, tensors in self._provided.items()}
+        for matrix, name in self._handed_on.items():
+            rows = self._part.handed_on[matrix]
+            values[name] = self.matrices.matrix_tensor(matrix, rows)
+        for name, value in values.items():
+            self.graph.output(name, value.name, [*self._lead, *value.shape])
 
 
 _TRANSLATIONS: dict[type[Command], Callable[[Any, Translator], None]] = {}
@@ -243,14 +312,14 @@ def _add_row_ranges(c: AddRowRanges, to: Translator) -> None:
 
 @_translates(AcceptInput)
 def _accept_input(c: AcceptInput, to: Translator) -> None:
-    value = to.exchange.accept(to.nnet.nodes[c.node].name, to.matrices.shape(c.matrix))
+    value = to.accept(to.nnet.nodes[c.node].name, to.matrices.shape(c.matrix))
     to.matrices.set_matrix(to.matrices.matrix_of(c.matrix), value)
 
 
 @_translates(ProvideOutput)
 def _provide_output(c: ProvideOutput, to: Translator) -> None:
     value = to.matrices.tensor(to.matrices.read(c.matrix))
-    to.exchange.provide(to.nnet.nodes[c.node].name, value)
+    to.provide(to.nnet.nodes[c.node].name, value)
 
 
 @_translates(

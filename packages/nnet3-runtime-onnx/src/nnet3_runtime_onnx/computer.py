@@ -15,7 +15,8 @@ from nnet3_descriptors.values import array_of
 from numpy.typing import ArrayLike, NDArray
 
 from nnet3_runtime_onnx.errors import RunError
-from nnet3_runtime_onnx.export import NEXT_STATE, STATE, export, parts_of
+from nnet3_runtime_onnx.export import export, parts_of
+from nnet3_runtime_onnx.parts import NEXT_STATE, STATE
 
 Array = NDArray[np.float32]
 
@@ -69,9 +70,9 @@ class OnnxComputer:
             options = onnxruntime.SessionOptions()
             options.log_severity_level = ERRORS_ONLY
         parts = parts_of(nnet, computation)
-        models = (export(nnet, computation, part, None, {}) for part in parts.segments)
+        models = (export(nnet, computation, part, None, {}) for part in parts)
         self._sessions = list(map(partial(_session, options=options), models))
-        self._loop_start = parts.loop_start
+        self._loop_start = computation.forward_segments[1]
         self.reset()
 
     def __repr__(self) -> str:

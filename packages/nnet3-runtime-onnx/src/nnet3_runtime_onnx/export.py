@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
-import numpy as np
 import onnx
-from nnet3_computation import AcceptInput, NnetComputation, ProvideOutput
+from nnet3_computation import NnetComputation
 from nnet3_descriptors import ComponentNode, Nnet, OutputNode
 
 from nnet3_runtime_onnx.commands import Translator, refusals
 from nnet3_runtime_onnx.errors import ExportError
-from nnet3_runtime_onnx.graph import OPSET, RUNTIMES, GraphBuilder, Tensor, concat
-from nnet3_runtime_onnx.matrices import Matrices
-from nnet3_runtime_onnx.parts import Part, Parts, RowUse, with_rows_that_matter
+from nnet3_runtime_onnx.graph import OPSET, RUNTIMES
+from nnet3_runtime_onnx.parts import Part, RowUse, joined, segments_of, with_rows_that_matter
 
 MOST_SEQUENCES = (1 << 63) - 1
 """The largest size of an axis in ONNX."""
@@ -66,12 +63,12 @@ def to_onnx(
             `sequences`, `opset` or `metadata` is of another kind; or `one_row` names no input node.
         ComputationError: the network lacks a node or component of the computation.
     """
-    parts = parts_of(nnet, computation)
+    segments = parts_of(nnet, computation)
     check_form(sequences, metadata, opset)
     for name in one_row:
         if name not in {node.name for node in nnet.input_nodes}:
             raise ExportError(f"'one_row' must name input nodes; there is no '{name}'")
-    chosen = _chosen(parts, part)
+    chosen = _chosen(segments, computation.forward_segments[1], part)
     return export(nnet, computation, chosen, sequences, metadata or {}, one_row, opset)
 
 
@@ -106,7 +103,7 @@ def _is_unicode(text: str) -> bool:
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
-def parts_of(nnet: Nnet, computation: NnetComputation) -> Parts:
+def parts_of(nnet: Nnet, computation: NnetComputation) -> tuple[Part, ...]:
     """Returns the segments of a computation, with the rows of the state that are used.
 
     Raises:
@@ -114,44 +111,36 @@ def parts_of(nnet: Nnet, computation: NnetComputation) -> Parts:
         ComputationError: the network lacks a node or component of the computation.
     """
     computation.check_network(nnet)
-    parts = Parts.of(computation)
-    _refuse(nnet, computation, parts.joined(0, len(parts.segments)))
-
-    def use_of(part: Part) -> RowUse:
-        translator, _ = _begun(nnet, computation, part, None)
-        used = translator.matrices.watch(part.given)
-        translator.run(part.commands)
-        return RowUse(used, {each: translator.matrices.origins(each) for each in part.handed_on})
-
-    return with_rows_that_matter(parts, use_of)
-
-
-def _refuse(nnet: Nnet, computation: NnetComputation, part: Part) -> None:
-    """Raises an ExportError that names everything that cannot be expressed, if anything."""
-    reasons = list(refusals(nnet, computation, part.commands))
+    segments = segments_of(computation)
+    reasons = list(refusals(nnet, computation, joined(segments).commands))
     if reasons:
         raise ExportError(f"ONNX cannot express this computation: {'; '.join(reasons)}")
 
+    def use_of(part: Part) -> RowUse:
+        translator = Translator(nnet, computation, part)
+        used = translator.matrices.watch(part.given)
+        translator.run()
+        return used, {each: translator.matrices.origins(each) for each in part.handed_on}
 
-def _chosen(parts: Parts, name: PartName) -> Part:
+    return with_rows_that_matter(segments, computation.forward_segments[1], use_of)
+
+
+def _chosen(segments: Sequence[Part], loop_start: int | None, name: PartName) -> Part:
     """Returns the part of this name.
 
     Raises:
         ExportError: there is no such part.
     """
-    is_loop = parts.loop_start is not None
     if name not in ("whole", "start", "round"):
         raise ExportError(f"part must be 'whole', 'start' or 'round' (got {name!r})")
-    if is_loop != (name != "whole"):
+    if (loop_start is None) != (name == "whole"):
         expected = (
-            "'start' or 'round' for a loop"
-            if is_loop
-            else "'whole' for a computation without a loop"
+            "'whole' for a computation without a loop"
+            if loop_start is None
+            else "'start' or 'round' for a loop"
         )
         raise ExportError(f"part must be {expected} (got {name!r})")
-    count = len(parts.segments)
-    first = parts.loop_start or 0
-    return parts.joined(0, first) if name == "start" else parts.joined(first, count)
+    return joined(segments[:loop_start] if name == "start" else segments[loop_start:])
 
 
 def export(
@@ -164,144 +153,11 @@ def export(
     opset: int = OPSET,
 ) -> onnx.ModelProto:
     """Returns a part of a computation as a model; see `to_onnx` and `parts_of`."""
-    translator, ports = _begun(nnet, computation, part, sequences, one_row, opset)
-    translator.run(part.commands)
-    ports.hand_on(translator.matrices)
-    described = description(nnet, ports.input_sizes, ports.output_sizes)
+    translator = Translator(nnet, computation, part, sequences, one_row, opset)
+    translator.run()
+    translator.add_outputs()
+    described = description(nnet, translator.input_sizes, translator.output_sizes)
     return translator.graph.model("nnet3", {**described, **metadata})
-
-
-def _begun(
-    nnet: Nnet,
-    computation: NnetComputation,
-    part: Part,
-    sequences: int | str | None,
-    one_row: Collection[str] = (),
-    opset: int = OPSET,
-) -> tuple[Translator, Ports]:
-    """Returns a translator that is ready to run the commands of a part, and its graph's ports."""
-    graph = GraphBuilder(sequences, opset)
-    ports = Ports(nnet, computation, graph, part, one_row)
-    translator = Translator(nnet, computation, graph, ports)
-    ports.take_state(translator.matrices)
-    return translator, ports
-
-
-STATE, NEXT_STATE = "state", "next_state"
-"""The prefixes of the names of inputs and outputs that are state."""
-
-
-class Ports:
-    """The inputs and outputs of one part of a computation.
-
-    Attributes:
-        input_sizes: (rows, columns) by node, as the model takes them.
-        output_sizes: (rows, columns) by node.
-    """
-
-    def __init__(
-        self,
-        nnet: Nnet,
-        computation: NnetComputation,
-        graph: GraphBuilder,
-        part: Part,
-        one_row: Collection[str] = (),
-    ) -> None:
-        """Adds the inputs to the graph, and keeps the names of the outputs.
-
-        Args:
-            nnet: The network.
-            computation: One of its computations.
-            graph: The graph of the part.
-            part: Of the computation.
-            one_row: Input nodes whose rows are all the same: the model takes one.
-
-        Raises:
-            ExportError: an input or output has a name like those of state.
-        """
-        self._graph = graph
-        self._part = part
-        commands = computation.commands[part.commands.start : part.commands.stop]
-
-        def sizes(command_type: type[AcceptInput | ProvideOutput]) -> dict[str, tuple[int, int]]:
-            found: dict[str, tuple[int, int]] = {}
-            for command in commands:
-                if isinstance(command, command_type):
-                    name = nnet.nodes[command.node].name
-                    rows, columns = computation.submatrices[command.matrix, [2, 4]].tolist()
-                    found[name] = (found.get(name, (0, 0))[0] + rows, columns)
-            return found
-
-        self.input_sizes: Mapping[str, tuple[int, int]] = {
-            name: (1 if name in one_row else rows, columns)
-            for name, (rows, columns) in sizes(AcceptInput).items()
-        }
-        self.output_sizes: Mapping[str, tuple[int, int]] = sizes(ProvideOutput)
-        for name in (*self.input_sizes, *self.output_sizes):
-            if name.startswith((f"{STATE}.", f"{NEXT_STATE}.")):
-                raise ExportError(
-                    f"node '{name}': the names of inputs and outputs that are state begin like this"
-                )
-        names = state_names(nnet, computation)
-        self._given, self._handed_on = (
-            {matrix: f"{prefix}.{names[matrix]}" for matrix, rows in state.items() if len(rows)}
-            for prefix, state in ((STATE, part.given), (NEXT_STATE, part.handed_on))
-        )
-        self._columns = computation.matrices[:, 1].tolist()
-        self._inputs = {name: self._input(name, size) for name, size in self.input_sizes.items()}
-        self._one_row = one_row
-        self._rows_taken: dict[str, int] = defaultdict(int)
-        self._provided: dict[str, list[Tensor]] = defaultdict(list)
-        graph.reserve([*self.output_sizes, *self._handed_on.values()])
-
-    def _input(self, name: str, size: tuple[int, int]) -> Tensor:
-        leading = self._graph.leading
-        lead = [] if leading is None else [leading]
-        return Tensor(self._graph, self._graph.input(name, [*lead, *size]), size, bool(lead))
-
-    def accept(self, node: str, shape: tuple[int, int]) -> Tensor:
-        """Returns the next rows of an input."""
-        if node in self._one_row:
-            return self._inputs[node].take(np.zeros(shape[0], np.int64), axis=-2)
-        begin = self._rows_taken[node]
-        self._rows_taken[node] = end = begin + shape[0]
-        return self._inputs[node].slice(range(begin, end), range(shape[1]))
-
-    def provide(self, node: str, value: Tensor) -> None:
-        """Takes the next rows of an output."""
-        self._provided[node].append(value)
-
-    def take_state(self, matrices: Matrices) -> None:
-        """Sets the matrices that are given, those without rows that matter to zeros."""
-        for matrix, rows in self._part.given.items():
-            if matrix in self._given:
-                tensor = self._input(self._given[matrix], (len(rows), self._columns[matrix]))
-                matrices.set_matrix(matrix, tensor, rows)
-            else:
-                matrices.clear(matrix)
-
-    def hand_on(self, matrices: Matrices) -> None:
-        """Makes the outputs and the next state outputs of the graph."""
-        for node, tensors in self._provided.items():
-            self._output(node, concat(tensors, axis=-2))
-        for matrix, name in self._handed_on.items():
-            self._output(name, matrices.matrix_tensor(matrix, self._part.handed_on[matrix]))
-
-    def _output(self, name: str, value: Tensor) -> None:
-        leading = self._graph.leading
-        lead = [] if leading is None else [leading]
-        self._graph.output(name, value.name, [*lead, *value.shape])
-
-
-def state_names(nnet: Nnet, computation: NnetComputation) -> list[str]:
-    """Returns a name for each matrix: the name of its node, if it is known, and its number."""
-    names = []
-    for matrix in range(len(computation.matrices)):
-        node = -1
-        if computation.matrix_debug_info:
-            node = computation.matrix_debug_info[matrix].node
-        names.append(f"m{matrix}" if node < 0 else f"{nnet.nodes[node].name}.m{matrix}")
-    return names
 
 
 _MEANINGS = {"LogSoftmaxComponent": "log-probabilities", "SoftmaxComponent": "probabilities"}

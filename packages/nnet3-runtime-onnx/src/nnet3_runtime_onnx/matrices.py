@@ -1,22 +1,41 @@
-"""Matrices, as commands read and write them."""
+"""Matrices, as commands read and write them, and tensors made of their regions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from nnet3_computation import ComputationError, NnetComputation
 from numpy.typing import NDArray
 
-from nnet3_runtime_onnx.graph import GraphBuilder, Tensor, concat
-from nnet3_runtime_onnx.regions import COLUMN, ROW, SOURCE, ZERO, Reader, Region, Strip
+from nnet3_runtime_onnx.graph import GraphBuilder, Tensor, concat, constant, repeated
+from nnet3_runtime_onnx.regions import COLUMN, ROW, SOURCE, ZERO, Region, Strip
 
 _MANY_ROWS = 4
 """A source has many rows if it has at least so many times the rows of a strip."""
 
+_NODE = 2000
+"""The cost of a node, in elements that could be copied in the same time."""
+
+
+class _Piece(NamedTuple):
+    """A way to make some rows.
+
+    Attributes:
+        cost: In elements that are copied.
+        make: Adds the nodes.
+    """
+
+    cost: int
+    make: Callable[[], Tensor]
+
 
 class Matrices:
-    """The matrices of a computation, by number."""
+    """The matrices of a computation, by number, and the sources of their elements, by number.
+
+    It makes a tensor of a region only once for equal regions.
+    """
 
     def __init__(self, graph: GraphBuilder, computation: NnetComputation | None = None) -> None:
         """Begins without any matrix; without a computation, there are only regions."""
@@ -25,9 +44,12 @@ class Matrices:
         if computation is not None:
             self._sizes = computation.matrices.tolist()
             self._submatrices = computation.submatrices.tolist()
+        self._graph = graph
         self._regions: dict[int, Region] = {}
-        self._watched: dict[int, int] = {}
-        self._reader = Reader(graph)
+        self._sources: list[Tensor] = []
+        self._values = [0.0]
+        self._tensors: dict[object, Tensor] = {}
+        self._watched: dict[int, tuple[int, NDArray[np.bool_]]] = {}
         self._products: dict[tuple[int, int, str, str], int] = {}
 
     # ---- whole matrices ----
@@ -73,6 +95,11 @@ class Matrices:
         """Returns rows of a matrix."""
         return self.tensor(self._region(matrix).take(rows))
 
+    def _region(self, matrix: int) -> Region:
+        if matrix not in self._regions:
+            raise ComputationError(f"m{matrix} is not allocated")
+        return self._regions[matrix]
+
     # ---- reads of matrices ----
 
     def watch(self, matrices: Iterable[int]) -> dict[int, NDArray[np.bool_]]:
@@ -81,8 +108,11 @@ class Matrices:
         Args:
             matrices: Their numbers.
         """
-        self._watched = {int(self._region(each).strips[0].places[0, 0]): each for each in matrices}
-        return {matrix: self._reader.watch(number) for number, matrix in self._watched.items()}
+        for matrix in matrices:
+            number = int(self._region(matrix).strips[0].places[0, SOURCE])
+            height = self._sources[number - 1].shape[0]
+            self._watched[number] = matrix, np.zeros(height, np.bool_)
+        return dict(self._watched.values())
 
     def origins(self, matrix: int) -> NDArray[np.intp]:
         """Returns which rows of a matrix are copies of rows of matrices that are watched.
@@ -92,7 +122,7 @@ class Matrices:
         """
         found = [np.empty((0, 3), np.intp)]
         for strip in self._region(matrix).strips:
-            for number, source in self._watched.items():
+            for number, (source, _) in self._watched.items():
                 rows = np.flatnonzero(strip.places[:, SOURCE] == number)
                 origin = np.full(len(rows), source)
                 found.append(np.stack([rows, origin, strip.places[rows, ROW]], axis=1))
@@ -102,16 +132,15 @@ class Matrices:
 
     def region_of(self, tensor: Tensor) -> Region:
         """Returns a tensor, (rows, columns), as a region."""
+        self._sources.append(tensor)
         rows, columns = tensor.shape
-        return Region.of_source(self._reader.number_of(tensor), rows, columns)
+        return Region.of_source(len(self._sources), rows, columns)
 
     def filled(self, value: float, shape: tuple[int, int]) -> Region:
         """Returns a region of equal elements."""
-        return Region.of_source(self._reader.number_of_value(value), *shape)
-
-    def tensor(self, region: Region) -> Tensor:
-        """Returns the elements of a region as a tensor, (rows, columns)."""
-        return self._reader.tensor(region)
+        if value not in self._values:
+            self._values.append(value)
+        return Region.of_source(-self._values.index(value), *shape)
 
     def shape(self, submatrix: int) -> tuple[int, int]:
         """Returns the rows and columns of a submatrix."""
@@ -192,7 +221,7 @@ class Matrices:
         source = strip.places[0, SOURCE]
         if source <= ZERO or not strip.is_of_one_source:
             return False
-        rows, there_are = len(strip.places), self._reader.computed_rows(int(source))
+        rows, there_are = len(strip.places), self._computed_rows(int(source))
         return _MANY_ROWS * rows <= there_are <= 2 * times * rows
 
     def product(self, strip: Strip, factor: Tensor, offset: Tensor | None) -> Region:
@@ -207,20 +236,105 @@ class Matrices:
         key = source, column, factor.name, "" if offset is None else offset.name
         if key not in self._products:
             end = column + strip.width
-            whole = Region.of_source(source, self._reader.computed_rows(source), end)
+            whole = Region.of_source(source, self._computed_rows(source), end)
             whole = whole.between(column, end)
             product = self.tensor(whole) @ factor
             if offset is not None:
                 product += offset
-            self._products[key] = self._reader.number_of(product)
+            self._sources.append(product)
+            self._products[key] = len(self._sources)
         places = strip.places.copy()
         places[:, [SOURCE, COLUMN]] = self._products[key], 0
         return Region((Strip(factor.shape[-1], places),))
 
-    def _region(self, matrix: int) -> Region:
-        if matrix not in self._regions:
-            raise ComputationError(f"m{matrix} is not allocated")
-        return self._regions[matrix]
+    def _computed_rows(self, source: int) -> int:
+        """Returns the number of rows of a source that the model computes; 0 for its inputs."""
+        tensor = self._sources[source - 1]
+        return tensor.shape[0] if self._graph.is_computed(tensor.name) else 0
+
+    # ---- tensors of regions ----
+
+    def tensor(self, region: Region) -> Tensor:
+        """Returns the elements of a region as a tensor, (rows, columns)."""
+        strips = region.merged().strips
+        return concat([self._strip(strip.normalized()) for strip in strips], axis=-1)
+
+    def _strip(self, strip: Strip) -> Tensor:
+        key = (strip.width, strip.places.tobytes())
+        if key not in self._tensors:
+            for number, (_, is_read) in self._watched.items():
+                is_read[strip.places[strip.places[:, SOURCE] == number, ROW]] = True
+            self._tensors[key] = self._cheapest(strip).make()
+        return self._tensors[key]
+
+    def _cheapest(self, strip: Strip) -> _Piece:
+        """Returns the cheaper of two ways: pieces end to end, or rows gathered from sources."""
+        places, width = strip.places, strip.width
+        of_source = places[:, [SOURCE, COLUMN]]
+        changes = np.flatnonzero((of_source[1:] != of_source[:-1]).any(axis=1)) + 1
+        runs = [self._piece(part, width) for part in np.split(places, changes)]
+        pieces = self._end_to_end(runs, len(places) * width)
+        if len(runs) == 1:
+            return pieces
+        distinct, number = np.unique(of_source, axis=0, return_inverse=True)
+        if len(distinct) == len(runs):
+            return pieces
+        gathered = self._gathered(places, width, number.reshape(-1), len(distinct))
+        return min(pieces, gathered, key=lambda piece: piece.cost)
+
+    def _end_to_end(self, pieces: Sequence[_Piece], elements: int) -> _Piece:
+        if len(pieces) == 1:
+            return pieces[0]
+        cost = sum(piece.cost for piece in pieces) + _NODE + elements
+        return _Piece(cost, lambda: concat([piece.make() for piece in pieces], axis=-2))
+
+    def _gathered(
+        self, places: NDArray[np.int32], width: int, number: NDArray[np.integer], count: int
+    ) -> _Piece:
+        """Rows of several sources that are put end to end.
+
+        Args:
+            places: The rows.
+            width: Number of columns.
+            number: For each row the number of its source.
+            count: The number of sources.
+        """
+        parts = [places[number == each] for each in range(count)]
+        lowest = np.array([part[:, ROW].min() for part in parts])
+        highest = np.array([part[:, ROW].max() for part in parts])
+        heights = highest - lowest + 1
+        pieces = []
+        for part, low, height in zip(parts, lowest, heights, strict=True):
+            block = np.repeat(part[:1], height, axis=0)
+            block[:, ROW] = low + np.arange(height)
+            pieces.append(self._piece(block, width))
+        starts = np.concatenate([[0], np.cumsum(heights)[:-1]])
+        rows = starts[number] + places[:, ROW] - lowest[number]
+        whole = self._end_to_end(pieces, int(heights.sum()) * width)
+        cost = whole.cost + _NODE + len(places) * width
+        return _Piece(cost, lambda: whole.make().take(rows, axis=-2))
+
+    def _piece(self, places: NDArray[np.int32], width: int) -> _Piece:
+        """Returns the way to make rows of one source, from one column on."""
+        number, column = places[0, [SOURCE, COLUMN]].tolist()
+        rows, count = places[:, ROW], len(places)
+        copied = _NODE + count * width
+        if number <= ZERO:
+            value = constant(self._graph, self._values[-number])
+            return _Piece(copied, lambda: repeated(value, (count, width)))
+        tensor, columns = self._sources[number - 1], range(column, column + width)
+        step = int(rows[1] - rows[0]) if count > 1 else 1
+        first = int(rows[0])
+        if step > 0 and bool((np.diff(rows) == step).all()):
+            wanted = range(first, first + step * (count - 1) + 1, step)
+            is_whole = (count, width) == tensor.shape
+            return _Piece(0 if is_whole else copied, lambda: tensor.slice(wanted, columns))
+        low, high = int(rows.min()), int(rows.max()) + 1
+        is_whole = (high - low, width) == tensor.shape
+        cost = copied + (0 if is_whole else _NODE + (high - low) * width)
+        return _Piece(
+            cost, lambda: tensor.slice(range(low, high), columns).take(rows - low, axis=-2)
+        )
 
 
 def _by_submatrix(

@@ -5,7 +5,7 @@ Later commands may read only a few rows of a matrix of the state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 import numpy as np
@@ -21,7 +21,11 @@ from nnet3_computation import (
     OperandKind,
     SwapMatrix,
 )
+from nnet3_descriptors import Nnet
 from numpy.typing import NDArray
+
+STATE, NEXT_STATE = "state", "next_state"
+"""The prefixes of the names of inputs and outputs that are state."""
 
 _MAKE = (
     AcceptInput.OPCODE,
@@ -56,38 +60,37 @@ class Part:
     handed_on: State
 
 
-@attrs.frozen(eq=False)
-class Parts:
-    """The forward segments of a computation.
+def segments_of(computation: NnetComputation) -> tuple[Part, ...]:
+    """Returns the forward segments of a computation, with all rows of matrices that are alive.
 
-    Attributes:
-        segments: The segments; the last one of a loop includes the way back to its label.
-        loop_start: The segment that a loop goes back to; None if there is no loop.
+    The last one of a loop includes the way back to its label.
     """
+    ranges, loop_start = computation.forward_segments
+    effects = [_effects(computation, each) for each in ranges]
+    rows = computation.matrices[:, 0].tolist()
+    live = [
+        {matrix: np.arange(rows[matrix]) for matrix in sorted(numbers)}
+        for numbers in _live(effects, loop_start)
+    ]
+    return tuple(Part(each, live[k], live[k + 1]) for k, each in enumerate(ranges))
 
-    segments: tuple[Part, ...]
-    loop_start: int | None
 
-    @classmethod
-    def of(cls, computation: NnetComputation) -> Parts:
-        """Returns the segments of a computation, with all rows of matrices that are alive."""
-        ranges, loop_start = computation.forward_segments
-        effects = [_effects(computation, each) for each in ranges]
-        rows = computation.matrices[:, 0].tolist()
-        live = [
-            {matrix: np.arange(rows[matrix]) for matrix in sorted(numbers)}
-            for numbers in _live(effects, loop_start)
-        ]
-        return cls(
-            segments=tuple(Part(each, live[k], live[k + 1]) for k, each in enumerate(ranges)),
-            loop_start=loop_start,
-        )
+def joined(segments: Sequence[Part]) -> Part:
+    """Returns segments that follow one another as one part."""
+    first, last = segments[0], segments[-1]
+    commands = range(first.commands.start, last.commands.stop)
+    return Part(commands, first.given, last.handed_on)
 
-    def joined(self, first: int, end: int) -> Part:
-        """Returns the segments from `first` to before `end` as one part."""
-        parts = self.segments[first:end]
-        commands = range(parts[0].commands.start, parts[-1].commands.stop)
-        return Part(commands, parts[0].given, parts[-1].handed_on)
+
+def state_names(nnet: Nnet, computation: NnetComputation) -> list[str]:
+    """Returns a name for each matrix: the name of its node, if it is known, and its number."""
+    names = []
+    for matrix in range(len(computation.matrices)):
+        node = -1
+        if computation.matrix_debug_info:
+            node = computation.matrix_debug_info[matrix].node
+        names.append(f"m{matrix}" if node < 0 else f"{nnet.nodes[node].name}.m{matrix}")
+    return names
 
 
 def _effects(computation: NnetComputation, commands: range) -> tuple[Numbers, Numbers]:
@@ -135,63 +138,54 @@ Rows = NDArray[np.bool_]
 """Whether a row is used, for each row of a matrix."""
 
 
-@attrs.frozen(eq=False)
-class RowUse:
-    """The use that a part makes of its state.
-
-    Attributes:
-        used: The rows of each matrix that operators read, or that are outputs.
-        origins: For each matrix that is handed on (rows, 3): a row of it, and the given matrix and
-            the row there that it copies elements from.
-    """
-
-    used: dict[int, Rows]
-    origins: dict[int, NDArray[np.intp]]
+RowUse = tuple[dict[int, Rows], dict[int, NDArray[np.intp]]]
+"""The use that a part makes of its state: the rows of each matrix that operators read, or that are
+outputs. And for each matrix that is handed on (rows, 3): a row of it, and the given matrix and the
+row there that it copies elements from."""
 
 
-def with_rows_that_matter(parts: Parts, use_of: Callable[[Part], RowUse]) -> Parts:
-    """Returns parts with the rows of the state that commands read, sooner or later.
+def with_rows_that_matter(
+    segments: Sequence[Part], loop_start: int | None, use_of: Callable[[Part], RowUse]
+) -> tuple[Part, ...]:
+    """Returns segments with the rows of the state that commands read, sooner or later.
 
     Args:
-        parts: With all rows of the state.
+        segments: With all rows of the state.
+        loop_start: The segment that a loop goes back to; None if there is no loop.
         use_of: Returns the use that a part makes of its state.
     """
-    if not any(len(part.given) for part in parts.segments):
-        return parts
-    uses = [use_of(part) for part in parts.segments]
-    matters = [dict(use.used) for use in uses]
-    ends = [*range(1, len(uses)), parts.loop_start]
+    if not any(len(part.given) for part in segments):
+        return tuple(segments)
+    matters, origins = zip(*map(use_of, segments), strict=True)
+    ends = [*range(1, len(segments)), loop_start]
     changed = True
     while changed:
         changed = False
-        for k, use in reversed(list(enumerate(uses))):
+        for k in reversed(range(len(segments))):
             end = ends[k]
             if end is None:
                 continue
-            before = _before(use, matters[end])
-            for matrix, rows in before.items():
+            for matrix, rows in _before(matters[k], origins[k], matters[end]).items():
                 both = matters[k][matrix] | rows
                 changed |= bool((both != matters[k][matrix]).any())
                 matters[k][matrix] = both
-    return attrs.evolve(
-        parts,
-        segments=tuple(
-            attrs.evolve(
-                part,
-                given=_numbers(matters[k]),
-                handed_on={} if end is None else _numbers(matters[end]),
-            )
-            for k, (part, end) in enumerate(zip(parts.segments, ends, strict=True))
-        ),
+    return tuple(
+        attrs.evolve(
+            part,
+            given=_numbers(matters[k]),
+            handed_on={} if end is None else _numbers(matters[end]),
+        )
+        for k, (part, end) in enumerate(zip(segments, ends, strict=True))
     )
 
 
-def _before(use: RowUse, after: dict[int, Rows]) -> dict[int, Rows]:
+def _before(
+    given: dict[int, Rows], origins: dict[int, NDArray[np.intp]], after: dict[int, Rows]
+) -> dict[int, Rows]:
     """Returns the rows that are copied to rows which are used afterwards."""
-    found = {matrix: np.zeros_like(rows) for matrix, rows in use.used.items()}
+    found = {matrix: np.zeros_like(rows) for matrix, rows in given.items()}
     for matrix, rows in after.items():
-        origins = use.origins[matrix]
-        needed = origins[rows[origins[:, 0]]]
+        needed = origins[matrix][rows[origins[matrix][:, 0]]]
         for source in found:
             found[source][needed[needed[:, 1] == source, 2]] = True
     return found

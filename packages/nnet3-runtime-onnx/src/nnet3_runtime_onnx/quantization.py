@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from nnet3_runtime_onnx.errors import RunError
-from nnet3_runtime_onnx.export import NEXT_STATE, STATE
+from nnet3_runtime_onnx.parts import NEXT_STATE, STATE
 
 Array = NDArray[np.float32]
 
