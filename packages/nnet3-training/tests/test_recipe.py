@@ -52,7 +52,7 @@ from nnet3_training.recipes import (
     train_recipe,
 )
 from nnet3_training.recipes.archives import utterance_name
-from nnet3_training.recipes.records import diverged_jobs, read_record
+from nnet3_training.recipes.run_folder import diverged_jobs, read_record
 from nnet3_training.workers import Processes, Workers
 from small_networks import stacked
 

@@ -3,8 +3,7 @@
 iterations.py      options of a run, and the iterations that follow from them
 archives.py        the objective of a run, and its examples
 run_tasks.py       the tasks of a run, for workers; the average of the last models
-records.py         the files of a run besides networks; which jobs diverged
-run_folder.py      the names of a run in its folder, and the lock
+run_folder.py      the files of a run besides networks, their names, and the lock
 training_run.py    a run, in a folder
 """
 
@@ -20,12 +19,12 @@ if TYPE_CHECKING:
     from nnet3_training.recipes.iterations import RecipeOptions as RecipeOptions
     from nnet3_training.recipes.iterations import fine_tuning_options as fine_tuning_options
     from nnet3_training.recipes.iterations import schedule as schedule
-    from nnet3_training.recipes.records import ArchivesRecord as ArchivesRecord
-    from nnet3_training.recipes.records import Diagnostics as Diagnostics
-    from nnet3_training.recipes.records import Figure as Figure
-    from nnet3_training.recipes.records import FinalRecord as FinalRecord
-    from nnet3_training.recipes.records import IterationRecord as IterationRecord
-    from nnet3_training.recipes.records import JobRecord as JobRecord
+    from nnet3_training.recipes.run_folder import ArchivesRecord as ArchivesRecord
+    from nnet3_training.recipes.run_folder import Diagnostics as Diagnostics
+    from nnet3_training.recipes.run_folder import Figure as Figure
+    from nnet3_training.recipes.run_folder import FinalRecord as FinalRecord
+    from nnet3_training.recipes.run_folder import IterationRecord as IterationRecord
+    from nnet3_training.recipes.run_folder import JobRecord as JobRecord
     from nnet3_training.recipes.run_tasks import Combination as Combination
     from nnet3_training.recipes.run_tasks import Combined as Combined
     from nnet3_training.recipes.run_tasks import combine as combine

@@ -6,10 +6,10 @@ and reads them, and gives the function that a `Trainer` maximises. Archives are 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Generic, TypeVar
 
 import attrs
 import numpy as np
@@ -35,7 +35,7 @@ from nnet3_training.egs.files import (
 )
 from nnet3_training.errors import RecipeError
 from nnet3_training.objectives import ObjectiveFunction
-from nnet3_training.recipes import iterations, records
+from nnet3_training.recipes import iterations, run_folder
 
 TrainingData = making.Utterance | ChainUtterance | TrainingExample
 """The data of a run: utterances, or finished examples."""
@@ -124,6 +124,13 @@ class RunObjective:
         return ChainTraining(nnet, self.den_fst, options)
 
 
+def objective_of(folder: Path, options: iterations.RecipeOptions) -> RunObjective:
+    """The objective of the run in a folder."""
+    return RunObjective(
+        compress=options.compress, chain=options.chain, den_fst=folder / run_folder.DEN_FST
+    )
+
+
 def utterance_name(example: TrainingExample) -> str:
     """The name of the utterance that an example comes from: the key without its place.
 
@@ -134,7 +141,8 @@ def utterance_name(example: TrainingExample) -> str:
     return key.rsplit("-", 5 if key.endswith("-v1") else 1)[0]
 
 
-T = TypeVar("T")
+DIAGNOSTIC = TRAIN, HELD_OUT = "train", "held_out"
+"""The kinds of examples that networks are evaluated on."""
 
 _OPEN_FILES = 200
 """Number of archives written at a time; with more, the examples are read several times."""
@@ -145,22 +153,9 @@ def archive_path(folder: Path, number: int) -> Path:
     return folder / f"train.{number}.ark"
 
 
-class _Sample(Generic[T]):
-    """A uniform random sample of so many of the added items.
-
-    Source: Vitter, "Random sampling with a reservoir", 1985, algorithm R.
-    """
-
-    def __init__(self, size: int, rng: np.random.Generator) -> None:
-        self.items: list[T] = []
-        self._size, self._rng, self._seen = size, rng, 0
-
-    def add(self, item: T) -> None:
-        self._seen += 1
-        if len(self.items) < self._size:
-            self.items.append(item)
-        elif (place := int(self._rng.integers(self._seen))) < self._size:
-            self.items[place] = item
+def diagnostic_path(folder: Path, kind: str) -> Path:
+    """The path of the archive of one of the kinds of examples that networks are evaluated on."""
+    return folder / f"diagnostic.{kind}.ark"
 
 
 def make_archives(
@@ -216,8 +211,8 @@ def _write_archives(
     examples_of = objective.examples(nnet, chunks.UtteranceSplitter(split, rng), rng)
     dims = {node.name: nnet.node_dim(node.name) for node in nnet.input_nodes}
     names: dict[str, int] = {}
-    train = _Sample[bytes](options.diagnostic_examples, rng)
-    held_out = _Sample[bytes](options.diagnostic_examples, rng)
+    samples: dict[str, list[bytes]] = {kind: [] for kind in DIAGNOSTIC}
+    seen = Counter[str]()
     frames = utterance_count = too_short = 0
     everything = unfinished / "all.ark"
     with everything.open("wb") as file:
@@ -231,13 +226,13 @@ def _write_archives(
             for example in made:
                 _check_columns(example, dims)
                 entry = key_bytes(example.key) + objective.to_bytes(example)
-                if number % options.held_out_every == 0:
-                    held_out.add(entry)
-                    continue
-                file.write(entry)
-                train.add(entry)
-                frames += _frames(example)
-    if not held_out.items or not train.items:
+                kind = TRAIN if number % options.held_out_every else HELD_OUT
+                seen[kind] += 1
+                _add_to_sample(samples[kind], entry, seen[kind], options.diagnostic_examples, rng)
+                if kind == TRAIN:
+                    file.write(entry)
+                    frames += _frames(example)
+    if not all(samples.values()):
         raise RecipeError(
             f"expected at least {options.held_out_every} utterances, because one of every "
             f"{options.held_out_every} is held out; found {utterance_count}, and {too_short} of "
@@ -248,17 +243,30 @@ def _write_archives(
     )
     sizes = _deal(everything, unfinished, count, objective, rng)
     everything.unlink()
-    (unfinished / "diagnostic.train.ark").write_bytes(b"".join(train.items))
-    (unfinished / "diagnostic.held_out.ark").write_bytes(b"".join(held_out.items))
-    record = records.ArchivesRecord(
+    for kind, entries in samples.items():
+        diagnostic_path(unfinished, kind).write_bytes(b"".join(entries))
+    record = run_folder.ArchivesRecord(
         frames=tuple(int(n) for n in sizes[:, 0]),
         examples=tuple(int(n) for n in sizes[:, 1]),
-        train_examples=len(train.items),
-        held_out_examples=len(held_out.items),
+        train_examples=len(samples[TRAIN]),
+        held_out_examples=len(samples[HELD_OUT]),
         utterances=utterance_count,
         too_short=too_short,
     )
-    records.write_record(record, unfinished / "archives.json")
+    run_folder.write_record(record, unfinished / "archives.json")
+
+
+def _add_to_sample(
+    sample: list[bytes], entry: bytes, number: int, size: int, rng: np.random.Generator
+) -> None:
+    """Adds entry `number`, from 1, to a uniform random sample of so many of all entries.
+
+    Source: Vitter, "Random sampling with a reservoir", 1985, algorithm R.
+    """
+    if len(sample) < size:
+        sample.append(entry)
+    elif (place := int(rng.integers(number))) < size:
+        sample[place] = entry
 
 
 def _check_columns(example: TrainingExample, dims: Mapping[str, int]) -> None:

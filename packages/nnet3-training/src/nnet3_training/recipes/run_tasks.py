@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import attrs
@@ -30,8 +29,14 @@ from nnet3_training.egs.examples import TrainingExample
 from nnet3_training.evaluation import Evaluator, in_test_mode, zero_component_stats
 from nnet3_training.objectives import ObjectiveFunction
 from nnet3_training.options import TrainerOptions
-from nnet3_training.recipes import iterations, records
-from nnet3_training.recipes.archives import RunObjective, archive_path
+from nnet3_training.recipes import iterations, run_folder
+from nnet3_training.recipes.archives import (
+    DIAGNOSTIC,
+    RunObjective,
+    archive_path,
+    diagnostic_path,
+    objective_of,
+)
 from nnet3_training.trainer import Trainer
 
 
@@ -180,45 +185,6 @@ _EVALUATED = merging.MinibatchRules.parse("150=1:64/600=1:16/2400=1:4/9600=1")
 """Sizes of minibatches where nothing is trained, by lengths of examples."""
 
 
-@attrs.frozen(kw_only=True)
-class EvaluationTask:
-    """A network to be evaluated.
-
-    Attributes:
-        folder: The folder of the archives.
-        network: The network.
-        objective: The objective that is measured or maximised.
-        device: Where to compute, as for a `Trainer`.
-    """
-
-    folder: Path
-    network: Path
-    objective: RunObjective
-    device: str = "cpu"
-
-
-@attrs.frozen(kw_only=True)
-class TrainingTask(EvaluationTask):
-    """A job of an iteration, which begins with `network`.
-
-    Attributes:
-        result: Path of the trained network; the record lies beside it.
-        iteration: The iteration.
-        job: Number of the job in its iteration.
-        options: The options of the run.
-    """
-
-    result: Path
-    iteration: iterations.Iteration
-    job: int
-    options: iterations.RecipeOptions
-
-    @property
-    def record(self) -> Path:
-        """Path of the record, which exists when the task is done."""
-        return self.result.with_suffix(".json")
-
-
 def prepared(nnet: Nnet, options: iterations.RecipeOptions) -> Nnet:
     """The network as a job trains it: when fine-tuning, in test mode, with frozen components.
 
@@ -243,22 +209,37 @@ def kept(before: Nnet, after: Nnet, options: iterations.RecipeOptions) -> Nnet:
     return unvectorize(before, vectorize(after)) if options.fine_tuning else after
 
 
-def train_job(task: TrainingTask) -> records.JobRecord:
-    """Trains a network on an archive, unless that has been done.
+def train_job(
+    folder: Path,
+    options: iterations.RecipeOptions,
+    iteration: iterations.Iteration,
+    job: int,
+    device: str,
+) -> run_folder.JobRecord:
+    """Trains the network of an iteration on an archive, unless that has been done.
 
-    If training diverges, there is no network, and the record says so.
+    If training diverges, there is no network of the job, and the record says so.
+
+    Args:
+        folder: The folder of the run.
+        options: Its options.
+        iteration: The iteration.
+        job: Number of the job in its iteration.
+        device: Where to compute, as for a `Trainer`.
 
     Raises:
         ModelFileError, ExampleError, RunError: see `Trainer.train_minibatch`.
     """
-    if task.record.exists():
-        return records.read_record(records.JobRecord, task.record)
+    result = run_folder.job_network(folder, iteration.number, job)
+    done = result.with_suffix(".json")
+    if done.exists():
+        return run_folder.read_record(run_folder.JobRecord, done)
     start = time.perf_counter()
-    options, iteration = task.options, task.iteration
-    num_jobs, archive = len(iteration.archives), iteration.archives[task.job]
+    num_jobs, archive = len(iteration.archives), iteration.archives[job]
     # Each job of each iteration has its own seed.
-    rng = np.random.default_rng([options.seed, iteration.number, task.job])
-    given = nnet = read_nnet(task.network)
+    rng = np.random.default_rng([options.seed, iteration.number, job])
+    given = nnet = read_nnet(run_folder.network(folder, iteration.number))
+    objective = objective_of(folder, options)
     for pattern, proportion in iteration.dropout.items():
         nnet = set_dropout_proportion(nnet, proportion, pattern)
     settings = TrainerOptions()
@@ -275,11 +256,11 @@ def train_job(task: TrainingTask) -> records.JobRecord:
             l2_regularize_factor=1.0 / num_jobs,  # a job's rate is num_jobs times larger
             seed=int(rng.integers(1 << 31)),
         ),
-        task.device,
-        objective=task.objective.function(nnet),
+        device,
+        objective=objective.function(nnet),
     )
-    read = task.objective.read(archive_path(task.folder, archive), nnet)
-    frames, step = iteration.frame_shifts[task.job], options.frame_subsampling_factor
+    read = objective.read(archive_path(folder / "archives", archive), nnet)
+    frames, step = iteration.frame_shifts[job], options.frame_subsampling_factor
     examples = (shifted(example, frames, step=step) for example in read)
     merger = merging.ExampleMerger(merging.MinibatchRules.parse(options.minibatch_size))
     failure = ""
@@ -289,10 +270,10 @@ def train_job(task: TrainingTask) -> records.JobRecord:
     except TrainingError as error:
         failure = str(error)
     else:
-        write_nnet(kept(given, trainer.nnet, options), task.result)
+        write_nnet(kept(given, trainer.nnet, options), result)
     updates = max(trainer.num_updates, 1)
     clipped = {name: count / updates for name, count in sorted(trainer.num_limited.items())}
-    record = records.JobRecord(
+    record = run_folder.JobRecord(
         archive=archive,
         frames=max((total.weight for total in trainer.objectives.values()), default=0.0),
         minibatches=trainer.num_minibatches,
@@ -302,12 +283,12 @@ def train_job(task: TrainingTask) -> records.JobRecord:
         skipped=trainer.num_skipped,
         failure=failure,
     )
-    records.write_record(record, task.record)
+    run_folder.write_record(record, done)
     return record
 
 
-def _figure(total: objectives.ObjectiveSum, accuracy: float | None = None) -> records.Figure:
-    return records.Figure(
+def _figure(total: objectives.ObjectiveSum, accuracy: float | None = None) -> run_folder.Figure:
+    return run_folder.Figure(
         per_frame=total.per_frame,
         frames=total.weight,
         accuracy=accuracy,
@@ -315,83 +296,84 @@ def _figure(total: objectives.ObjectiveSum, accuracy: float | None = None) -> re
     )
 
 
-def evaluate(task: EvaluationTask) -> records.Diagnostics:
+def evaluate(
+    folder: Path, options: iterations.RecipeOptions, network: Path, device: str
+) -> run_folder.Diagnostics:
     """Evaluates a network on training examples and on held-out examples.
+
+    Args:
+        folder: The folder of the run.
+        options: Its options.
+        network: The file of the network.
+        device: Where to compute, as for a `Trainer`.
 
     Raises:
         ModelFileError, ExampleError, RunError: see `Evaluator.add`.
     """
-    nnet = in_test_mode(read_nnet(task.network), batchnorm=True, dropout=True)
-    return records.Diagnostics(
-        **{name: _figures(task, nnet, path) for name, path in _diagnostic(task.folder).items()}
-    )
-
-
-def _diagnostic(folder: Path) -> Mapping[str, Path]:
-    """The archives that networks are evaluated on."""
-    return {name: folder / f"diagnostic.{name}.ark" for name in ("train", "held_out")}
-
-
-def _minibatches(objective: RunObjective, nnet: Nnet, path: Path) -> Iterator[TrainingExample]:
-    return merging.ExampleMerger(_EVALUATED).merged(objective.read(path, nnet))
-
-
-def _figures(task: EvaluationTask, nnet: Nnet, path: Path) -> dict[str, records.Figure]:
-    evaluator = Evaluator(nnet, device=task.device, objective=task.objective.function(nnet))
-    for minibatch in _minibatches(task.objective, nnet, path):
-        evaluator.add(minibatch)
+    objective = objective_of(folder, options)
+    nnet = in_test_mode(read_nnet(network), batchnorm=True, dropout=True)
     # Target values are no classes, so there is no accuracy.
     classes = {node.name for node in nnet.output_nodes if node.objective != "quadratic"}
-    shares = {
-        name: found.per_frame for name, found in evaluator.accuracies.items() if name in classes
-    }
-    return {name: _figure(total, shares.get(name)) for name, total in evaluator.objectives.items()}
+    found = {}
+    for kind in DIAGNOSTIC:
+        evaluator = Evaluator(nnet, device=device, objective=objective.function(nnet))
+        for minibatch in _minibatches(folder, objective, nnet, kind):
+            evaluator.add(minibatch)
+        shares = {name: each.per_frame for name, each in evaluator.accuracies.items()}
+        found[kind] = {
+            name: _figure(total, shares.get(name) if name in classes else None)
+            for name, total in evaluator.objectives.items()
+        }
+    return run_folder.Diagnostics(**found)
 
 
-@attrs.frozen(kw_only=True)
-class CombinationTask(EvaluationTask):
-    """The last networks of a run, to be combined; `network` is the average to write.
-
-    Attributes:
-        networks: The networks, the last one first.
-        options: The options of the run.
-    """
-
-    networks: tuple[Path, ...]
-    options: iterations.RecipeOptions
+def _minibatches(
+    folder: Path, objective: RunObjective, nnet: Nnet, kind: str
+) -> Iterator[TrainingExample]:
+    """The minibatches of one of the kinds of examples that networks are evaluated on."""
+    examples = objective.read(diagnostic_path(folder / "archives", kind), nnet)
+    return merging.ExampleMerger(_EVALUATED).merged(examples)
 
 
-def combine_networks(task: CombinationTask) -> records.FinalRecord:
-    """Combines networks.
+def combine_networks(
+    folder: Path, options: iterations.RecipeOptions, numbers: Sequence[int], device: str
+) -> run_folder.FinalRecord:
+    """Combines the last networks of a run to its final one.
+
+    Args:
+        folder: The folder of the run.
+        options: Its options.
+        numbers: The numbers of the networks, the last one first.
+        device: Where to compute, as for a `Trainer`.
 
     Raises:
         ModelFileError, ExampleError, NetworkError: see `combine`.
     """
-    nnet, objective = read_nnet(task.networks[0]), task.objective
-    paths = _diagnostic(task.folder).values()
-    examples = list(
-        itertools.chain.from_iterable(_minibatches(objective, nnet, path) for path in paths)
-    )
+    objective = objective_of(folder, options)
+    paths = [run_folder.network(folder, number) for number in numbers]
+    nnet, final = read_nnet(paths[0]), folder / "final.raw"
     combined = combine(
-        map(read_nnet, task.networks),
-        examples,
-        Combination(batchnorm_test_mode=task.options.fine_tuning),
-        num_nnets=len(task.networks),
+        map(read_nnet, paths),
+        [each for kind in DIAGNOSTIC for each in _minibatches(folder, objective, nnet, kind)],
+        Combination(batchnorm_test_mode=options.fine_tuning),
+        num_nnets=len(paths),
         objective=objective.function(nnet),
         stats_objective=objective.function(nnet, is_for_stats=True),
-        device=task.device,
+        device=device,
     )
-    write_nnet(kept(nnet, combined.nnet, task.options), task.network)
-    return records.FinalRecord(
-        num_models=combined.num_models, objectives=combined.objectives, diagnostics=evaluate(task)
+    write_nnet(kept(nnet, combined.nnet, options), final)
+    return run_folder.FinalRecord(
+        num_models=combined.num_models,
+        objectives=combined.objectives,
+        diagnostics=evaluate(folder, options, final, device),
     )
 
 
-def do(task: EvaluationTask) -> records.JobRecord | records.Diagnostics | records.FinalRecord:
-    """Does a task of any kind."""
-    match task:
-        case TrainingTask():
-            return train_job(task)
-        case CombinationTask():
-            return combine_networks(task)
-    return evaluate(task)
+Result = run_folder.JobRecord | run_folder.Diagnostics | run_folder.FinalRecord
+Task = Callable[[], Result]
+"""A function of this module with its arguments, that can be sent to a worker."""
+
+
+def do(task: Task) -> Result:
+    """Does a task."""
+    return task()

@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -30,12 +31,22 @@ from nnet3_training.chain.fsts.fst import Fst
 from nnet3_training.chain.objective import ChainTraining
 from nnet3_training.errors import RecipeError
 from nnet3_training.evaluation import saturation
-from nnet3_training.recipes import records, run_folder, run_tasks
-from nnet3_training.recipes.archives import RunObjective, TrainingData, make_archives
+from nnet3_training.recipes import run_folder, run_tasks
+from nnet3_training.recipes.archives import (
+    RunObjective,
+    TrainingData,
+    make_archives,
+    objective_of,
+)
 from nnet3_training.recipes.iterations import Iteration, RecipeOptions, first_combined, schedule
 from nnet3_training.workers import InProcess, Workers
 
-Event = records.ArchivesRecord | records.JobRecord | records.IterationRecord | records.FinalRecord
+Event = (
+    run_folder.ArchivesRecord
+    | run_folder.JobRecord
+    | run_folder.IterationRecord
+    | run_folder.FinalRecord
+)
 """The events that a run reports."""
 
 
@@ -54,10 +65,10 @@ class TrainingRun:
 
     folder: Path
     options: RecipeOptions
-    archives: records.ArchivesRecord | None
-    iterations: tuple[records.IterationRecord, ...]
-    diagnostics: dict[int, records.Diagnostics]
-    final: records.FinalRecord | None
+    archives: run_folder.ArchivesRecord | None
+    iterations: tuple[run_folder.IterationRecord, ...]
+    diagnostics: dict[int, run_folder.Diagnostics]
+    final: run_folder.FinalRecord | None
 
     def __repr__(self) -> str:
         """The folder and the progress of the run."""
@@ -76,17 +87,17 @@ class TrainingRun:
             RecipeError: the folder holds no run, or a file of it is damaged.
         """
         path = Path(folder)
-        record = records.read_run_record(path / run_folder.RECIPE)
+        record = run_folder.read_run_record(path / run_folder.RECIPE)
         archives = final = None
         if (path / "archives").exists():
-            archives = records.read_record(
-                records.ArchivesRecord, path / "archives" / "archives.json"
+            archives = run_folder.read_record(
+                run_folder.ArchivesRecord, path / "archives" / "archives.json"
             )
         if (path / "final.json").exists():
-            final = records.read_record(records.FinalRecord, path / "final.json")
-        iterations: list[records.IterationRecord] = []
+            final = run_folder.read_record(run_folder.FinalRecord, path / "final.json")
+        iterations: list[run_folder.IterationRecord] = []
         while (done := path / "iterations" / f"{len(iterations)}.json").exists():
-            iteration = records.read_record(records.IterationRecord, done)
+            iteration = run_folder.read_record(run_folder.IterationRecord, done)
             if iteration.number != len(iterations):
                 raise RecipeError(
                     f"{done}: expected the record of iteration {len(iterations)}, found that of "
@@ -94,8 +105,7 @@ class TrainingRun:
                 )
             iterations.append(iteration)
         evaluated = (
-            (number, path / "diagnostics" / f"{number}.json")
-            for number in range(len(iterations) + 1)
+            (number, run_folder.diagnostics(path, number)) for number in range(len(iterations) + 1)
         )
         return cls(
             folder=path,
@@ -103,7 +113,7 @@ class TrainingRun:
             archives=archives,
             iterations=tuple(iterations),
             diagnostics={
-                number: records.read_record(records.Diagnostics, file)
+                number: run_folder.read_record(run_folder.Diagnostics, file)
                 for number, file in evaluated
                 if file.exists()
             },
@@ -131,10 +141,7 @@ class TrainingRun:
     @property
     def objective(self) -> RunObjective:
         """The objective of the run."""
-        options = self.options
-        return RunObjective(
-            compress=options.compress, chain=options.chain, den_fst=self.folder / run_folder.DEN_FST
-        )
+        return objective_of(self.folder, self.options)
 
     @property
     def num_frames(self) -> int:
@@ -157,7 +164,7 @@ class TrainingRun:
 
     def network(self, number: int) -> Path:
         """The path of network `number`; the file is removed when it is no longer needed."""
-        return self.folder / "models" / f"{number}.raw"
+        return run_folder.network(self.folder, number)
 
 
 def train_recipe(
@@ -261,11 +268,11 @@ def _begin(
     """Describes the run in the folder, or checks that the folder's run is the same."""
     record, network, denominator = (
         folder / run_folder.RECIPE,
-        folder / "models" / "0.raw",
+        run_folder.network(folder, 0),
         folder / run_folder.DEN_FST,
     )
     given = read_fst(den_fst) if isinstance(den_fst, str | os.PathLike) else den_fst
-    known = records.read_run_record(record).options if record.exists() else None
+    known = run_folder.read_run_record(record).options if record.exists() else None
     if known is not None and _has_begun(folder):
         _check_same(folder, known, nnet, options, given)
         return
@@ -298,7 +305,7 @@ def _begin(
     write_nnet(nnet, network)
     if given is not None:
         write_fst(given, denominator)
-    records.write_record(records.RunRecord(options=options), record)
+    run_folder.write_record(run_folder.RunRecord(options=options), record)
 
 
 def _has_begun(folder: Path) -> bool:
@@ -324,7 +331,7 @@ def _check_same(
             f"{folder}: the run there has {name} = {theirs[name]}, expected {ours[name]}; give "
             "another folder, or the same options"
         )
-    if nnet is not None and nnet != read_nnet(folder / "models" / "0.raw"):
+    if nnet is not None and nnet != read_nnet(run_folder.network(folder, 0)):
         raise RecipeError(f"{folder}: the run there is of another network")
     if den_fst is not None and known.chain is None:
         raise RecipeError(f"{folder}: the run there is of no chain model, and has no denominator")
@@ -360,67 +367,53 @@ def _iterate(
 ) -> None:
     """Makes the next network, and evaluates the one before."""
     start = time.perf_counter()
-    number, network = iteration.number, run.network(iteration.number)
-    tasks = [
-        run_tasks.TrainingTask(
-            folder=run.folder / "archives",
-            network=network,
-            result=run.folder / "jobs" / f"{number}.{job}.raw",
-            iteration=iteration,
-            job=job,
-            options=run.options,
-            objective=run.objective,
-            device=devices[job % len(devices)],
-        )
-        for job in range(len(iteration.archives))
+    folder, options, number = run.folder, run.options, iteration.number
+    network, num_jobs = run.network(number), len(iteration.archives)
+    tasks: list[run_tasks.Task] = [
+        partial(run_tasks.train_job, folder, options, iteration, job, devices[job % len(devices)])
+        for job in range(num_jobs)
     ]
-    evaluated = run.folder / "diagnostics" / f"{number}.json"
-    every_task: list[run_tasks.EvaluationTask] = [*tasks]
+    evaluated = run_folder.diagnostics(folder, number)
     if not evaluated.exists():
-        every_task.append(_evaluation(run, number, devices[len(tasks) % len(devices)]))
+        device = devices[num_jobs % len(devices)]
+        tasks.append(partial(run_tasks.evaluate, folder, options, network, device))
     jobs = []
-    for result in workers.map(run_tasks.do, every_task):
-        if isinstance(result, records.JobRecord):
+    for result in workers.map(run_tasks.do, tasks):
+        if isinstance(result, run_folder.JobRecord):
             jobs.append(result)
             say(result)
         else:
-            records.write_record(result, evaluated)
-    diverged = records.diverged_jobs(jobs, run.options.max_objective_difference)
+            run_folder.write_record(result, evaluated)
+    diverged = run_folder.diverged_jobs(jobs, options.max_objective_difference)
     if len(diverged) == len(jobs):
         which = f"all {len(jobs)} jobs" if len(jobs) > 1 else "its job"
         raise TrainingError(
-            f"{run.folder}: iteration {number + 1} of {len(run.schedule)}: training has diverged "
+            f"{folder}: iteration {number + 1} of {len(run.schedule)}: training has diverged "
             f"in {which}. Job 1: {diverged[0]}"
         )
-    nnets = [read_nnet(task.result) for job, task in enumerate(tasks) if job not in diverged]
+    nnets = [
+        read_nnet(run_folder.job_network(folder, number, job))
+        for job in range(num_jobs)
+        if job not in diverged
+    ]
     average = run_tasks.kept(
-        nnets[0], editing.weighted_sum(nnets, np.full(len(nnets), 1.0 / len(nnets))), run.options
+        nnets[0], editing.weighted_sum(nnets, np.full(len(nnets), 1.0 / len(nnets))), options
     )
     write_nnet(average, run.network(number + 1))
-    record = records.IterationRecord(
+    record = run_folder.IterationRecord(
         number=number,
         learning_rate=iteration.learning_rate,
         jobs=tuple(jobs),
         changes=_relative_changes(read_nnet(network), average),
-        saturation={} if run.options.fine_tuning else saturation(average),
+        saturation={} if options.fine_tuning else saturation(average),
         seconds=time.perf_counter() - start,
         dropout=iteration.dropout,
         diverged=diverged,
     )
-    records.write_record(record, run.folder / "iterations" / f"{number}.json")
+    run_folder.write_record(record, folder / "iterations" / f"{number}.json")
     say(record)
-    needed = min(number + 1, first_combined(run.options, len(run.schedule)))
-    run_folder.tidy(run.folder, needed)
-
-
-def _evaluation(run: TrainingRun, number: int, device: str) -> run_tasks.EvaluationTask:
-    """The evaluation of network `number`."""
-    return run_tasks.EvaluationTask(
-        folder=run.folder / "archives",
-        network=run.network(number),
-        objective=run.objective,
-        device=device,
-    )
+    needed = min(number + 1, first_combined(options, len(run.schedule)))
+    run_folder.tidy(folder, needed)
 
 
 def _relative_changes(old: Nnet, new: Nnet) -> dict[str, float]:
@@ -444,23 +437,15 @@ def _relative_changes(old: Nnet, new: Nnet) -> dict[str, float]:
     return changes
 
 
-def _finish(run: TrainingRun, workers: Workers, devices: Sequence[str]) -> records.FinalRecord:
+def _finish(run: TrainingRun, workers: Workers, devices: Sequence[str]) -> run_folder.FinalRecord:
     """Evaluates the last network, and averages the last ones."""
-    last = len(run.schedule)
-    evaluated = run.folder / "diagnostics" / f"{last}.json"
-    first = first_combined(run.options, last)
-    tasks = [
-        _evaluation(run, last, devices[0]),
-        run_tasks.CombinationTask(
-            folder=run.folder / "archives",
-            network=run.folder / "final.raw",
-            networks=tuple(run.network(number) for number in range(last, first - 1, -1)),
-            options=run.options,
-            objective=run.objective,
-            device=devices[-1],
-        ),
+    folder, options, last = run.folder, run.options, len(run.schedule)
+    combined = range(last, first_combined(options, last) - 1, -1)
+    tasks: list[run_tasks.Task] = [
+        partial(run_tasks.evaluate, folder, options, run.network(last), devices[0]),
+        partial(run_tasks.combine_networks, folder, options, combined, devices[-1]),
     ]
     diagnostics, final = workers.map(run_tasks.do, tasks)
-    records.write_record(cast(records.Diagnostics, diagnostics), evaluated)
-    records.write_record(final, run.folder / "final.json")
-    return cast(records.FinalRecord, final)
+    run_folder.write_record(diagnostics, run_folder.diagnostics(folder, last))
+    run_folder.write_record(final, folder / "final.json")
+    return cast(run_folder.FinalRecord, final)

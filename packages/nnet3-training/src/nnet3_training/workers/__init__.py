@@ -7,6 +7,7 @@ since sums on several threads differ in their last bits.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import multiprocessing
 import os
 import signal
@@ -155,17 +156,12 @@ class Processes:
         source = iter(tasks)
         taken: deque[_Task] = deque()
         waiting: deque[_Task] = deque()
-        is_exhausted = False
         try:
             while True:
-                while not is_exhausted and len(taken) < self.count * _READ_AHEAD:
-                    try:
-                        task = _Task(next(source))
-                    except StopIteration:
-                        is_exhausted = True
-                    else:
-                        taken.append(task)
-                        waiting.append(task)
+                free = self.count * _READ_AHEAD - len(taken)
+                new = list(map(_Task, itertools.islice(source, free)))
+                taken += new
+                waiting += new
                 if not taken:
                     return
                 self._hand_out(function, waiting)
@@ -300,19 +296,13 @@ class DaskWorkers:
 
         source = iter(tasks)
         futures: deque[Any] = deque()
-        is_exhausted = False
         try:
             while True:
-                most = self.count * _READ_AHEAD
-                while not is_exhausted and len(futures) < most:
-                    try:
-                        task = next(source)
-                    except StopIteration:
-                        is_exhausted = True
-                    else:
-                        futures.append(
-                            self._client.submit(on_one_thread, function, task, pure=False)
-                        )
+                free = max(self.count * _READ_AHEAD - len(futures), 0)  # workers may have gone
+                futures += (
+                    self._client.submit(on_one_thread, function, task, pure=False)
+                    for task in itertools.islice(source, free)
+                )
                 if not futures:
                     return
                 try:
