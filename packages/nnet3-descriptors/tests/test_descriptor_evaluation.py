@@ -87,28 +87,24 @@ class TestShift:
         assert expected == forwarding(text).shift()
 
 
-class TestOptionalTerms:
-    """Tests for the constants of sum descriptors; which leaves enter is tested as a property."""
+@pytest.mark.parametrize(
+    ("text", "constant", "alone"),
+    [
+        ("a", 0.0, 0.0),
+        ("Sum(Const(1, 3), Sum(a, Const(2, 3)))", 3.0, 0.0),
+        ("Failover(a, Const(2, 3))", 0.0, 2.0),
+        ("Failover(Sum(a, Const(2, 3)), Const(2, 3))", 2.0, 2.0),
+        ("Sum(b, IfDefined(Sum(a, Const(1, 3))))", 1.0, 0.0),
+        ("IfDefined(Const(1, 3))", 1.0, 1.0),
+    ],
+)
+def test_constants_enter_with_their_terms(text: str, constant: float, alone: float) -> None:
+    """The sum of the constants if all leaves are available, and if none is."""
+    part = sum_descriptor(text)
+    leaf_available = np.array([[True, False]] * len(part.leaves), bool).reshape(-1, 2)
 
-    @pytest.mark.parametrize(
-        ("text", "constant", "optional"),
-        [
-            ("a", 0.0, False),
-            ("Sum(Const(1, 3), Sum(a, Const(2, 3)))", 3.0, False),
-            ("Failover(a, Const(2, 3))", 0.0, True),
-            ("Failover(Sum(a, Const(2, 3)), Const(2, 3))", 2.0, False),
-            ("Sum(b, IfDefined(Sum(a, Const(1, 3))))", 1.0, True),
-            ("IfDefined(Const(1, 3))", 1.0, False),
-        ],
-    )
-    def test_tells_whether_the_constant_depends_on_the_row(
-        self, text: str, constant: float, optional: bool
-    ) -> None:
-        """`constant` is the sum if all is available, `has_optional_constant` if it can differ."""
-        part = sum_descriptor(text)
-
-        assert constant == part.constant
-        assert optional is part.has_optional_constant
+    assert part.constant_term(leaf_available).tolist() == [constant, alone]
+    assert part.has_constant is ("Const" in text)
 
 
 @pytest.mark.parametrize(

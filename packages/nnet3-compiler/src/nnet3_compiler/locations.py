@@ -209,7 +209,7 @@ class _PartRows:
             descriptor: The part.
             ids: (leaves, rows) int32, the cindexes that are taken; -1 for none.
         """
-        if descriptor.constant != 0.0 or descriptor.has_optional_constant:
+        if descriptor.has_constant:
             self._add_constants(pieces, descriptor, ids >= 0)
         for alpha, columns in self._by_scale(descriptor.leaves, ids):
             self._add_columns(pieces, alpha, columns)

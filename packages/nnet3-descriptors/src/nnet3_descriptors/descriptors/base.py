@@ -68,12 +68,10 @@ def are_available(cindexes: npt.NDArray[np.int64], available: CindexSet) -> Bool
     return available(cindexes.reshape(-1, 4)).reshape(cindexes.shape[:2])
 
 
-@attrs.frozen(eq=False)
-class Trial:
-    """The rows for which a sum descriptor can be computed: (N,); and the same for its operands."""
-
-    computable: BoolArray
-    operands: tuple[Trial, ...] = ()
+Evaluated = tuple[BoolArray, list[BoolArray], npt.NDArray[np.float32]]
+"""What a sum descriptor is, each (N,): for which rows it can be computed, for each leaf the rows in
+which it enters, and the sum of the constants that enter; no leaf and 0 where it is not computable.
+"""
 
 
 class SumDescriptor(ABC):
@@ -82,9 +80,9 @@ class SumDescriptor(ABC):
     __slots__ = ()
 
     @property
-    @abstractmethod
     def operands(self) -> tuple[SumDescriptor, ...]:
         """The sum descriptors directly below this one; none for a leaf."""
+        return ()
 
     @property
     def leaves(self) -> tuple[ForwardingDescriptor, ...]:
@@ -142,14 +140,9 @@ class SumDescriptor(ABC):
         return math.lcm(*(operand.modulus for operand in self.operands))
 
     @property
-    @abstractmethod
-    def constant(self) -> float:
-        """The sum of the constants if every leaf is available."""
-
-    @property
-    @abstractmethod
-    def has_optional_constant(self) -> bool:
-        """Whether the sum of the constants depends on which leaves are available."""
+    def has_constant(self) -> bool:
+        """Whether a Const is among the leaves."""
+        return any(operand.has_constant for operand in self.operands)
 
     def computable(self, leaf_available: BoolArray) -> BoolArray:
         """Tells for which rows the sum can be computed.
@@ -160,7 +153,7 @@ class SumDescriptor(ABC):
         Returns:
             (N,) boolean array.
         """
-        return self._tried_on(leaf_available).computable
+        return self._evaluated_on(leaf_available)[0]
 
     def used(self, leaf_available: BoolArray) -> BoolArray:
         """Tells which leaves enter the sum.
@@ -171,9 +164,7 @@ class SumDescriptor(ABC):
         Returns:
             (L, N) boolean array; False everywhere for rows that are not computable.
         """
-        entering: list[BoolArray] = []
-        everywhere = np.ones(leaf_available.shape[1], dtype=np.bool_)
-        self._enter(everywhere, self._tried_on(leaf_available), entering)
+        _, entering, _ = self._evaluated_on(leaf_available)
         return np.array(entering, dtype=np.bool_).reshape(leaf_available.shape)
 
     def constant_term(self, leaf_available: BoolArray) -> npt.NDArray[np.float32]:
@@ -185,24 +176,17 @@ class SumDescriptor(ABC):
         Returns:
             (N,) float32 array; 0 for rows that are not computable.
         """
-        return self._constants_of(self._tried_on(leaf_available))
+        return self._evaluated_on(leaf_available)[2]
 
-    def _tried_on(self, leaf_available: BoolArray) -> Trial:
-        return self._tried(iter(leaf_available), leaf_available.shape[1])
-
-    # A tree of many leaves can be 200 deep, so each of these methods traverses it only once.
+    def _evaluated_on(self, leaf_available: BoolArray) -> Evaluated:
+        return self._evaluated(iter(leaf_available), leaf_available.shape[1])
 
     @abstractmethod
-    def _tried(self, leaves: Iterator[BoolArray], rows: int) -> Trial:
-        """Tells what can be computed; takes the (N,) arrays of its leaves from `leaves`."""
+    def _evaluated(self, available: Iterator[BoolArray], rows: int) -> Evaluated:
+        """Evaluates this; takes the (N,) arrays of its leaves from `available`.
 
-    @abstractmethod
-    def _enter(self, wanted: BoolArray, trial: Trial, entering: list[BoolArray]) -> None:
-        """Appends for each leaf the (N,) rows in which it enters, if only some are wanted."""
-
-    @abstractmethod
-    def _constants_of(self, trial: Trial) -> npt.NDArray[np.float32]:
-        """Returns the sum of the constants that enter, (N,); 0 where nothing is computable."""
+        A tree of many leaves can be 200 deep, so it is traversed only once.
+        """
 
     @abstractmethod
     def dim(self, node_dim: NodeDim) -> int:
@@ -215,9 +199,9 @@ class SumDescriptor(ABC):
             NetworkError: The terms differ in dimension.
         """
 
-    @abstractmethod
     def with_operands(self, operands: tuple[SumDescriptor, ...]) -> SumDescriptor:
-        """Returns a copy with other operands."""
+        """Returns a copy with other operands; a leaf has none."""
+        return self
 
     def map_leaves(
         self,
@@ -290,10 +274,6 @@ class ForwardingDescriptor(SumDescriptor):
         return self.with_sources(tuple(source.map_nodes(replace) for source in self.sources))
 
     @property
-    def operands(self) -> tuple[SumDescriptor, ...]:
-        return ()
-
-    @property
     def leaves(self) -> tuple[ForwardingDescriptor, ...]:
         return (self,)
 
@@ -305,22 +285,9 @@ class ForwardingDescriptor(SumDescriptor):
     def modulus(self) -> int:
         return math.lcm(*(source.modulus for source in self.sources))
 
-    @property
-    def constant(self) -> float:
-        return 0.0
-
-    @property
-    def has_optional_constant(self) -> bool:
-        return False
-
-    def _tried(self, leaves: Iterator[BoolArray], rows: int) -> Trial:
-        return Trial(next(leaves))
-
-    def _enter(self, wanted: BoolArray, trial: Trial, entering: list[BoolArray]) -> None:
-        entering.append(wanted & trial.computable)
-
-    def _constants_of(self, trial: Trial) -> npt.NDArray[np.float32]:
-        return np.zeros(len(trial.computable), dtype=np.float32)
+    def _evaluated(self, available: Iterator[BoolArray], rows: int) -> Evaluated:
+        computable = next(available)
+        return computable, [computable], np.zeros(rows, dtype=np.float32)
 
     def dim(self, node_dim: NodeDim) -> int:
         dims = {source.dim(node_dim) for source in self.sources}
@@ -330,9 +297,6 @@ class ForwardingDescriptor(SumDescriptor):
                 f"(got {', '.join(map(str, sorted(dims)))})"
             )
         return dims.pop()
-
-    def with_operands(self, operands: tuple[SumDescriptor, ...]) -> SumDescriptor:
-        return self
 
     def map_leaves(
         self,
@@ -363,31 +327,14 @@ class Const(SumDescriptor):
         return f"Const({text.format_float(self.value)}, {self.num_columns})"
 
     @property
-    def operands(self) -> tuple[SumDescriptor, ...]:
-        return ()
+    def has_constant(self) -> bool:
+        return True
 
-    @property
-    def constant(self) -> float:
-        return self.value
-
-    @property
-    def has_optional_constant(self) -> bool:
-        return False
-
-    def _tried(self, leaves: Iterator[BoolArray], rows: int) -> Trial:
-        return Trial(np.ones(rows, dtype=np.bool_))
-
-    def _enter(self, wanted: BoolArray, trial: Trial, entering: list[BoolArray]) -> None:
-        return
-
-    def _constants_of(self, trial: Trial) -> npt.NDArray[np.float32]:
-        return np.full(len(trial.computable), self.value, dtype=np.float32)
+    def _evaluated(self, available: Iterator[BoolArray], rows: int) -> Evaluated:
+        return np.ones(rows, dtype=np.bool_), [], np.full(rows, self.value, dtype=np.float32)
 
     def dim(self, node_dim: NodeDim) -> int:
         return self.num_columns
-
-    def with_operands(self, operands: tuple[SumDescriptor, ...]) -> Const:
-        return self
 
     def map_leaves(
         self,

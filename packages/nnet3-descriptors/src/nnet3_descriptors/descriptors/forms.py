@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 import numpy as np
@@ -19,11 +19,11 @@ import numpy.typing as npt
 from nnet3_descriptors import errors, text
 from nnet3_descriptors.descriptors.base import (
     BoolArray,
+    Evaluated,
     ForwardingDescriptor,
     NodeDim,
     Scales,
     SumDescriptor,
-    Trial,
     finite_single,
 )
 from nnet3_descriptors.indexes import AnyIndexes, T, X, check_int32, moved_indexes
@@ -85,6 +85,9 @@ class _OneSource(ForwardingDescriptor):
         """Returns the (N, 3) indexes at which the source is asked."""
         return indexes
 
+    def with_sources(self, sources: tuple[ForwardingDescriptor, ...]) -> ForwardingDescriptor:
+        return attrs.evolve(self, source=sources[0])  # type: ignore[misc]
+
     def map_unbounded(
         self, indexes: AnyIndexes, node_index: Mapping[str, int]
     ) -> npt.NDArray[np.int64]:
@@ -132,9 +135,6 @@ class Offset(_OneSource):
     def __str__(self) -> str:
         x_part = f", {self.x_offset}" if self.x_offset else ""
         return f"Offset({self.source}, {self.t_offset}{x_part})"
-
-    def with_sources(self, sources: tuple[ForwardingDescriptor, ...]) -> Offset:
-        return attrs.evolve(self, source=sources[0])
 
     def _change(self, indexes: AnyIndexes) -> AnyIndexes:
         return moved_indexes(indexes, self.t_offset, self.x_offset)
@@ -209,9 +209,6 @@ class Round(_OneSource):
     def __str__(self) -> str:
         return f"Round({self.source}, {self.t_modulus})"
 
-    def with_sources(self, sources: tuple[ForwardingDescriptor, ...]) -> Round:
-        return attrs.evolve(self, source=sources[0])
-
     @property
     def modulus(self) -> int:
         return math.lcm(self.t_modulus, self.source.modulus)
@@ -238,9 +235,6 @@ class ReplaceIndex(_OneSource):
     def __str__(self) -> str:
         return f"ReplaceIndex({self.source}, {self.variable}, {self.value})"
 
-    def with_sources(self, sources: tuple[ForwardingDescriptor, ...]) -> ReplaceIndex:
-        return attrs.evolve(self, source=sources[0])
-
     @property
     def modulus(self) -> int:
         return 1 if self.variable == "t" else self.source.modulus
@@ -251,10 +245,32 @@ class ReplaceIndex(_OneSource):
         return replaced
 
 
-class _Choice(SumDescriptor):
-    """The common part of Sum and Failover: two operands of one dimension."""
+class _Operation(SumDescriptor):
+    """The common part of Sum, Failover and IfDefined: operands of one dimension."""
 
     __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(str, self.operands))})"
+
+    def dim(self, node_dim: NodeDim) -> int:
+        dims = [operand.dim(node_dim) for operand in self.operands]
+        if len(set(dims)) > 1:
+            raise errors.NetworkError(
+                f"the terms of {self} must have the same dimension "
+                f"(got {' and '.join(map(str, dims))})"
+            )
+        return dims[0]
+
+    def with_operands(self, operands: tuple[SumDescriptor, ...]) -> SumDescriptor:
+        form: Any = type(self)
+        made: SumDescriptor = form(*operands)
+        return made
+
+
+@attrs.frozen
+class Sum(_Operation):
+    """Sum(first, second): the two added; computable if both are."""
 
     first: SumDescriptor
     second: SumDescriptor
@@ -263,127 +279,43 @@ class _Choice(SumDescriptor):
     def operands(self) -> tuple[SumDescriptor, ...]:
         return (self.first, self.second)
 
-    def dim(self, node_dim: NodeDim) -> int:
-        first, second = self.first.dim(node_dim), self.second.dim(node_dim)
-        if first != second:
-            raise errors.NetworkError(
-                f"the terms of {self} must have the same dimension (got {first} and {second})"
-            )
-        return first
+    def _evaluated(self, available: Iterator[BoolArray], rows: int) -> Evaluated:
+        first, entering_first, constants_first = self.first._evaluated(available, rows)
+        second, entering_second, constants_second = self.second._evaluated(available, rows)
+        computable = first & second
+        entering = [leaf & computable for leaf in (*entering_first, *entering_second)]
+        total = constants_first + constants_second
+        return computable, entering, np.where(computable, total, np.float32(0.0))
 
 
 @attrs.frozen
-class Sum(_Choice):
-    """Sum(first, second): the two added; computable if both are."""
-
-    first: SumDescriptor
-    second: SumDescriptor
-
-    def __str__(self) -> str:
-        return f"Sum({self.first}, {self.second})"
-
-    @property
-    def constant(self) -> float:
-        return self.first.constant + self.second.constant
-
-    @property
-    def has_optional_constant(self) -> bool:
-        return self.first.has_optional_constant or self.second.has_optional_constant
-
-    def _tried(self, leaves: Iterator[BoolArray], rows: int) -> Trial:
-        first, second = self.first._tried(leaves, rows), self.second._tried(leaves, rows)
-        return Trial(first.computable & second.computable, (first, second))
-
-    def _enter(self, wanted: BoolArray, trial: Trial, entering: list[BoolArray]) -> None:
-        first, second = trial.operands
-        wanted = wanted & trial.computable
-        self.first._enter(wanted, first, entering)
-        self.second._enter(wanted, second, entering)
-
-    def _constants_of(self, trial: Trial) -> npt.NDArray[np.float32]:
-        first, second = trial.operands
-        total = self.first._constants_of(first) + self.second._constants_of(second)
-        return np.where(trial.computable, total, np.float32(0.0))
-
-    def with_operands(self, operands: tuple[SumDescriptor, ...]) -> Sum:
-        return Sum(*operands)
-
-
-@attrs.frozen
-class Failover(_Choice):
+class Failover(_Operation):
     """Failover(first, second): `first` where it is computable, else `second`."""
 
     first: SumDescriptor
     second: SumDescriptor
 
-    def __str__(self) -> str:
-        return f"Failover({self.first}, {self.second})"
-
     @property
-    def constant(self) -> float:
-        return self.first.constant
+    def operands(self) -> tuple[SumDescriptor, ...]:
+        return (self.first, self.second)
 
-    @property
-    def has_optional_constant(self) -> bool:
-        return (
-            self.first.has_optional_constant
-            or self.second.has_optional_constant
-            or self.first.constant != self.second.constant
-        )
-
-    def _tried(self, leaves: Iterator[BoolArray], rows: int) -> Trial:
-        first, second = self.first._tried(leaves, rows), self.second._tried(leaves, rows)
-        return Trial(first.computable | second.computable, (first, second))
-
-    def _enter(self, wanted: BoolArray, trial: Trial, entering: list[BoolArray]) -> None:
-        first, second = trial.operands
-        self.first._enter(wanted & first.computable, first, entering)
-        self.second._enter(wanted & ~first.computable, second, entering)
-
-    def _constants_of(self, trial: Trial) -> npt.NDArray[np.float32]:
-        first, second = trial.operands
-        return np.where(
-            first.computable, self.first._constants_of(first), self.second._constants_of(second)
-        )
-
-    def with_operands(self, operands: tuple[SumDescriptor, ...]) -> Failover:
-        return Failover(*operands)
+    def _evaluated(self, available: Iterator[BoolArray], rows: int) -> Evaluated:
+        first, entering_first, constants_first = self.first._evaluated(available, rows)
+        second, entering_second, constants_second = self.second._evaluated(available, rows)
+        entering = [*entering_first, *(leaf & ~first for leaf in entering_second)]
+        return first | second, entering, np.where(first, constants_first, constants_second)
 
 
 @attrs.frozen
-class IfDefined(SumDescriptor):
+class IfDefined(_Operation):
     """IfDefined(source): `source` where it is computable, else zero."""
 
     source: SumDescriptor
-
-    def __str__(self) -> str:
-        return f"IfDefined({self.source})"
 
     @property
     def operands(self) -> tuple[SumDescriptor, ...]:
         return (self.source,)
 
-    @property
-    def constant(self) -> float:
-        return self.source.constant
-
-    @property
-    def has_optional_constant(self) -> bool:
-        return self.source.has_optional_constant or (
-            self.source.constant != 0.0 and bool(self.source.leaves)
-        )
-
-    def _tried(self, leaves: Iterator[BoolArray], rows: int) -> Trial:
-        return Trial(np.ones(rows, dtype=np.bool_), (self.source._tried(leaves, rows),))
-
-    def _enter(self, wanted: BoolArray, trial: Trial, entering: list[BoolArray]) -> None:
-        self.source._enter(wanted, trial.operands[0], entering)
-
-    def _constants_of(self, trial: Trial) -> npt.NDArray[np.float32]:
-        return self.source._constants_of(trial.operands[0])
-
-    def dim(self, node_dim: NodeDim) -> int:
-        return self.source.dim(node_dim)
-
-    def with_operands(self, operands: tuple[SumDescriptor, ...]) -> IfDefined:
-        return IfDefined(*operands)
+    def _evaluated(self, available: Iterator[BoolArray], rows: int) -> Evaluated:
+        _, entering, constants = self.source._evaluated(available, rows)
+        return np.ones(rows, dtype=np.bool_), entering, constants

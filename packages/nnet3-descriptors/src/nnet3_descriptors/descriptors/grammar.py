@@ -17,12 +17,9 @@ The forms nest freely here; `normalize` gives the nesting its meaning.
 
 from __future__ import annotations
 
-import enum
 import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
-
-import attrs
 
 from nnet3_descriptors import errors, indexes, similar_names
 from nnet3_descriptors.text import is_valid_name
@@ -104,18 +101,15 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
-class Argument(enum.Enum):
-    """The kinds of arguments that one place between the parentheses of a form accepts."""
-
-    DESCRIPTOR = "a descriptor"
-    NUMBER = "a number"
-    INTEGER = "an integer"
-    POSITIVE = "a positive integer"
-    VARIABLE = "'t' or 'x'"
+# The kinds of arguments that one place between the parentheses of a form accepts.
+DESCRIPTOR: Final = "a descriptor"
+NUMBER: Final = "a number"
+INTEGER: Final = "an integer"
+POSITIVE: Final = "a positive integer"
+VARIABLE: Final = "'t' or 'x'"
 
 
-@attrs.frozen
-class Form:
+class Form(NamedTuple):
     """The arguments of one of the ten forms.
 
     Attributes:
@@ -124,40 +118,39 @@ class Form:
         optional: The number of last arguments that may be left out.
     """
 
-    arguments: tuple[Argument, ...]
+    arguments: tuple[str, ...]
     repeats: bool = False
     optional: int = 0
 
 
 FORMS: Final = {
-    "Append": Form((Argument.DESCRIPTOR,), repeats=True),
-    "Sum": Form((Argument.DESCRIPTOR,), repeats=True),
-    "Failover": Form((Argument.DESCRIPTOR, Argument.DESCRIPTOR)),
-    "IfDefined": Form((Argument.DESCRIPTOR,)),
-    "Offset": Form((Argument.DESCRIPTOR, Argument.INTEGER, Argument.INTEGER), optional=1),
-    "Switch": Form((Argument.DESCRIPTOR,), repeats=True),
-    "Round": Form((Argument.DESCRIPTOR, Argument.POSITIVE)),
-    "ReplaceIndex": Form((Argument.DESCRIPTOR, Argument.VARIABLE, Argument.INTEGER)),
-    "Scale": Form((Argument.NUMBER, Argument.DESCRIPTOR)),
-    "Const": Form((Argument.NUMBER, Argument.POSITIVE)),
+    "Append": Form((DESCRIPTOR,), repeats=True),
+    "Sum": Form((DESCRIPTOR,), repeats=True),
+    "Failover": Form((DESCRIPTOR, DESCRIPTOR)),
+    "IfDefined": Form((DESCRIPTOR,)),
+    "Offset": Form((DESCRIPTOR, INTEGER, INTEGER), optional=1),
+    "Switch": Form((DESCRIPTOR,), repeats=True),
+    "Round": Form((DESCRIPTOR, POSITIVE)),
+    "ReplaceIndex": Form((DESCRIPTOR, VARIABLE, INTEGER)),
+    "Scale": Form((NUMBER, DESCRIPTOR)),
+    "Const": Form((NUMBER, POSITIVE)),
 }
 
 
-@attrs.frozen(kw_only=True)
-class Expression:
+class Expression(NamedTuple):
     """A descriptor as it was written.
 
     Attributes:
         form: Name of the form; "" for a node name.
+        span: Its place in the source.
         operands: The arguments that are descriptors, in order.
         values: The other arguments, in order; the name of the node for a node name.
-        span: Its place in the source.
     """
 
     form: str
+    span: tuple[int, int]
     operands: tuple[Expression, ...] = ()
     values: tuple[int | float | str, ...] = ()
-    span: tuple[int, int]
 
     def node_references(self) -> Iterator[Expression]:
         """Returns the node names in this, from left to right."""
@@ -208,7 +201,7 @@ def _parse_descriptor(tokens: Tokenizer, depth: int) -> Expression:
     values: list[int | float | str] = []
     for number in range(len(tokens.source)):
         argument = form.arguments[min(number, len(form.arguments) - 1)]
-        if argument is Argument.DESCRIPTOR:
+        if argument == DESCRIPTOR:
             operands.append(_parse_descriptor(tokens, depth + 1))
         else:
             values.append(_parse_value(tokens, argument, name.text))
@@ -231,8 +224,7 @@ def _another_argument_follows(tokens: Tokenizer, form: Form, name: str, parsed: 
     """
     missing = len(form.arguments) - form.optional - parsed
     if missing > 0:
-        wanted = form.arguments[parsed].value
-        tokens.expect(",", expected=f"',' and {wanted} in {name}()")
+        tokens.expect(",", expected=f"',' and {form.arguments[parsed]} in {name}()")
         return True
     if tokens.next.text == "," and (form.repeats or parsed < len(form.arguments)):
         tokens.advance()
@@ -250,27 +242,23 @@ def _node_name(tokens: Tokenizer, name: Token) -> Expression:
     return Expression(form="", values=(name.text,), span=name.span)
 
 
-def _parse_value(tokens: Tokenizer, argument: Argument, form: str) -> int | float | str:
+def _parse_value(tokens: Tokenizer, argument: str, form: str) -> int | float | str:
     """Parses an argument that is not a descriptor."""
     token = tokens.advance()
     value = _value_of(token.text, argument)
     if value is None:
-        raise tokens.error(
-            f"expected {argument.value} in {form}(), got {token.describe()}", token.span
-        )
+        raise tokens.error(f"expected {argument} in {form}(), got {token.describe()}", token.span)
     return value
 
 
-def _value_of(text: str, argument: Argument) -> int | float | str | None:
+def _value_of(text: str, argument: str) -> int | float | str | None:
     """Returns the value that `text` spells, or None if it is none of that kind."""
-    match argument:
-        case Argument.VARIABLE:
-            return text if text in ("t", "x") else None
-        case Argument.NUMBER:
-            return float(text) if _NUMBER.fullmatch(text) else None
-        case _:
-            if not _INTEGER.fullmatch(text) or len(text) > len(str(indexes.INT32_MIN)):
-                return None
-            value = int(text)
-            least = 1 if argument is Argument.POSITIVE else indexes.INT32_MIN
-            return value if least <= value <= indexes.INT32_MAX else None
+    if argument == VARIABLE:
+        return text if text in ("t", "x") else None
+    if argument == NUMBER:
+        return float(text) if _NUMBER.fullmatch(text) else None
+    if not _INTEGER.fullmatch(text) or len(text) > len(str(indexes.INT32_MIN)):
+        return None
+    value = int(text)
+    least = 1 if argument == POSITIVE else indexes.INT32_MIN
+    return value if least <= value <= indexes.INT32_MAX else None

@@ -169,15 +169,11 @@ def _reading_columns(reader: Node, name: str, spans: Mapping[str, tuple[int, int
     for part in reader.descriptor.parts:
         if name not in part.node_names:
             parts.append(part)
-        elif part.node_names == (name,) and not _has_constant(part):
+        elif part.node_names == (name,) and not part.has_constant:
             parts += [_renamed(part, name, new) for new in spans]
         else:
             return None
     return attrs.evolve(reader, descriptor=descriptors.Descriptor(tuple(parts)))
-
-
-def _has_constant(part: descriptors.SumDescriptor) -> bool:
-    return isinstance(part, descriptors.Const) or any(map(_has_constant, part.operands))
 
 
 def _reading_sum(reader: Node, name: str, terms: tuple[str, ...]) -> Node | None:

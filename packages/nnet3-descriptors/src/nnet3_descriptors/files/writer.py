@@ -214,9 +214,7 @@ class TextWriter(Writer):
         """Writes a number in seven digits."""
         self.raw(_text([value]))
 
-    def double(self, value: float) -> None:
-        """Writes a number in seven digits."""
-        self.raw(_text([value]))
+    double = real
 
     def boolean(self, value: bool) -> None:
         """Writes T or F."""

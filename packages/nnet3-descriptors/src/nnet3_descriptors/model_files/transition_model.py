@@ -55,22 +55,16 @@ class HmmTopology:
 
 
 @attrs.frozen(kw_only=True)
-class TransitionModel(ReadOnlyArrays):
+class TransitionModel(HmmTopology, ReadOnlyArrays):
     """An HMM topology for each phone, and the distributions and probabilities of its states.
 
     Attributes:
-        phones: The phones, ascending.
-        phone_entries: For each phone from 0 on, its entry in `entries`, or -1.
-        entries: The states of each topology.
         tuples: Phone, state, distribution and distribution of the self-loop of each transition
             state, (num_transition_states, 4) int32.
         log_probs: Log-probability of each transition, from index 1 on, (num_transitions + 1,).
         chain: Self-loops may have distributions of their own (the "tuples" form of the file).
     """
 
-    phones: tuple[int, ...]
-    phone_entries: tuple[int, ...]
-    entries: tuple[tuple[HmmState, ...], ...]
     tuples: tuple[tuple[int, int, int, int], ...]
     log_probs: NDArray[np.float32] = attrs.field(converter=read_only_float32, eq=ArrayKey)
     chain: bool

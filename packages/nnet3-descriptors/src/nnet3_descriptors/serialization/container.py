@@ -70,15 +70,16 @@ def from_container(
         SerializationError: The bytes are no such container; the message says where.
     """
     tensors, text = _open_container(data)
-    reader = _ContentReader(tensors)
-    header = reader.read(text)
+    header = _read_json(text, tensors)
     if not isinstance(header, dict) or sorted({*header} - {_EXTRAS}) != sorted(_HEADER_KEYS):
         raise SerializationError(f"the metadata must hold {', '.join(_HEADER_KEYS)}")
     found = header["format"]
     if not isinstance(found, str) or found != format:
         shown = "an array" if isinstance(found, np.ndarray) else f"{found!r:.80}"
         raise SerializationError(f"expected the format '{format}', got {shown}")
-    reader.check_all_used()
+    left = sorted(name for name in tensors if not name.startswith(f"{_EXTRAS}."))
+    if left:
+        raise SerializationError(f"the tensor '{left[0]}' has no place in the content")
     content = _upgraded(header["content"], header["version"], format, version, upgrades)
     return structure(content, cls, name=f"'{format}'")
 
@@ -140,47 +141,30 @@ def _open_container(data: bytes) -> tuple[dict[str, Array], str]:
     return tensors, text
 
 
-class _ContentReader:
-    """Reads JSON and puts the arrays back into it."""
+def _read_json(text: str, tensors: dict[str, Array]) -> Any:
+    """Returns what JSON stands for, with arrays in their places; takes them out of `tensors`."""
 
-    def __init__(self, tensors: dict[str, Array]) -> None:
-        self._tensors = tensors
-        self._used: set[str] = set()
-
-    def read(self, text: str) -> Any:
-        """Returns the value that `text` stands for."""
-        try:
-            return json.loads(
-                text, object_pairs_hook=self._object, parse_constant=self._refuse_constant
-            )
-        except SerializationError:
-            raise
-        except (ValueError, RecursionError) as error:  # not JSON, or an integer of many digits
-            raise SerializationError(f"the metadata is not readable as JSON: {error}") from error
-
-    def check_all_used(self) -> None:
-        """Raises SerializationError if a tensor was not asked for."""
-        left = sorted(
-            name for name in self._tensors.keys() - self._used if not name.startswith(f"{_EXTRAS}.")
-        )
-        if left:
-            raise SerializationError(f"the tensor '{left[0]}' has no place in the content")
-
-    def _object(self, pairs: list[tuple[str, Any]]) -> Any:
+    def read_object(pairs: list[tuple[str, Any]]) -> Any:
         entries = dict(pairs)
         if len(entries) != len(pairs):
             raise SerializationError("a key occurs twice in one object of the content")
         if list(entries) != [TENSOR_KEY]:
             return entries
         name = entries[TENSOR_KEY]
-        if not isinstance(name, str) or name not in self._tensors or name in self._used:
+        if not isinstance(name, str) or name not in tensors:
             raise SerializationError(f"there must be one tensor for each reference (got {name!r})")
-        self._used.add(name)
-        owner: object = self._tensors[name]
+        owner: object = tensors[name]
         while isinstance(owner, np.ndarray):  # nobody else holds the array that it is a view of
             owner.setflags(write=False)
             owner = owner.base
-        return self._tensors[name]
+        return tensors.pop(name)
 
-    def _refuse_constant(self, constant: str) -> NoReturn:
+    def refuse(constant: str) -> NoReturn:
         raise SerializationError(f"{constant} is no JSON")
+
+    try:
+        return json.loads(text, object_pairs_hook=read_object, parse_constant=refuse)
+    except SerializationError:
+        raise
+    except (ValueError, RecursionError) as error:  # not JSON, or an integer of many digits
+        raise SerializationError(f"the metadata is not readable as JSON: {error}") from error

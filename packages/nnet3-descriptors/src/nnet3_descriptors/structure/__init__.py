@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Callable, Iterable, Mapping
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Self
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import attrs
 import numpy as np
@@ -104,8 +104,7 @@ _OF_TRAINING: Final = frozenset(
 """Whole numbers and flags of components that do not decide programs."""
 
 
-@attrs.frozen(eq=False)
-class _Outline:
+class _Outline(NamedTuple):
     """The data of the digests. It holds no parameters, and no object that does.
 
     Attributes:
@@ -251,35 +250,20 @@ def _fingerprint(nnet: Nnet) -> NetworkFingerprint:
     return fingerprint
 
 
-_SETTINGS: dict[type[Component], tuple[str, ...]] = {}
-
-
-def _settings(cls: type[Component]) -> tuple[str, ...]:
+@functools.cache
+def _settings(cls: Any) -> tuple[str, ...]:
     """Returns the names of the fields of a component class that count, in their order."""
-    names = _SETTINGS.get(cls)
-    if names is None:
-        names = _SETTINGS[cls] = tuple(
-            spec.name
-            for spec in cls.FIELDS
-            if isinstance(spec.kind, _STRUCTURAL_KINDS) and spec.name not in _OF_TRAINING
-        )
-    return names
-
-
-_GETTERS: dict[type[Component], Callable[[Component], Any]] = {}
+    return tuple(
+        spec.name
+        for spec in cls.FIELDS
+        if isinstance(spec.kind, _STRUCTURAL_KINDS) and spec.name not in _OF_TRAINING
+    )
 
 
 def _values(component: Component) -> tuple[Any, ...]:
     """Returns the values of these fields."""
-    cls = type(component)
-    names = _settings(cls)
-    if len(names) < 2:
-        return tuple(getattr(component, name) for name in names)
-    getter = _GETTERS.get(cls)
-    if getter is None:
-        getter = _GETTERS[cls] = attrgetter(*names)
-    values: tuple[Any, ...] = getter(component)
-    return values
+    cls: Any = type(component)
+    return tuple(getattr(component, name) for name in _settings(cls))
 
 
 def _digests_of(texts: Iterable[str]) -> Digests:

@@ -234,7 +234,7 @@ integer = functools.partial(declare, kinds.Integer())
 """Declares a 32-bit integer."""
 real = functools.partial(declare, kinds.Real())
 """Declares a number of single precision."""
-double = functools.partial(declare, kinds.Double())
+double = functools.partial(declare, kinds.Real(double=True))
 """Declares a number that files hold in double precision."""
 boolean = functools.partial(declare, kinds.Boolean())
 """Declares a bool."""

@@ -129,35 +129,28 @@ class Integer(Kind):
 
 
 class Real(Kind):
-    """A number that Kaldi holds in single precision; files may have it in double precision."""
+    """A number that Kaldi holds in single or double precision; files may have it in the other."""
 
     expected, method = "a number", "real"
     comparison = staticmethod(_float_key)
 
+    def __init__(self, *, double: bool = False) -> None:
+        self.double = double
+
     def convert(self, value: Any) -> Any:
-        """Returns a number rounded to float32; anything else as it is, for `check` to refuse."""
-        if isinstance(value, int | float | np.floating | np.integer):
-            with np.errstate(over="ignore"):
-                return float(np.float32(value))
-        return value
+        """Returns a number in its precision; anything else as it is, for `check` to refuse."""
+        if not isinstance(value, int | float | np.floating | np.integer):
+            return value
+        with np.errstate(over="ignore"):
+            return float(value if self.double else np.float32(value))
 
     def accepts(self, value: Any) -> bool:
         """Tells whether the value is a float."""
         return type(value) is float
 
-
-class Double(Real):
-    """A number that Kaldi holds in double precision."""
-
-    def convert(self, value: Any) -> Any:
-        """Returns a number as a float."""
-        if isinstance(value, int | float | np.floating | np.integer):
-            return float(value)
-        return value
-
     def write(self, writer: Writer, value: float) -> None:
-        """Writes a number of double precision."""
-        writer.double(value)
+        """Writes a number in its precision."""
+        (writer.double if self.double else writer.real)(value)
 
 
 class Boolean(Kind):

@@ -7,7 +7,7 @@ order. Rows of the grid that are missing in the given indexes become padding, wi
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import attrs
 import numpy as np
@@ -150,40 +150,6 @@ class TimeOffsetPrecomputedIndexes(base.PrecomputedIndexes):
         return no_such_row("input row", ends, rows_in)
 
 
-@attrs.frozen
-class OffsetGrids:
-    """The grids of times of output and input.
-
-    Attributes:
-        outputs: Times of the output.
-        inputs: The times of the output plus each time offset, and the times between them.
-        interleave: Number of input times in a step of the output; it divides the number of input
-            times.
-    """
-
-    outputs: TimeGrid
-    inputs: TimeGrid
-    interleave: int
-
-    @classmethod
-    def around(cls, outputs: TimeGrid, time_offsets: tuple[int, ...]) -> Self:
-        """Returns the grids for the given times of the output."""
-        first, last = min(time_offsets), max(time_offsets)
-        between_offsets = math.gcd(*(offset - first for offset in time_offsets))
-        step = math.gcd(outputs.step, between_offsets) or 1
-        interleave = outputs.step // step or 1
-        count = (outputs.last + last - outputs.start - first) // step + 1
-        count = -(-count // interleave) * interleave
-        inputs = TimeGrid(outputs.start + first, step, count)
-        return cls(outputs, inputs, interleave)
-
-    def row_offset(self, time_offset: int, rows_at_a_time: int) -> int:
-        """Returns the input row that lies at a time offset from output row 0."""
-        time = (self.outputs.start + time_offset - self.inputs.start) // self.inputs.step
-        block, rest = divmod(time, self.interleave)
-        return block * self.interleave * rows_at_a_time + rest
-
-
 class TimeOffsetRules:
     """The index rules, to be put before Component among the bases of a class."""
 
@@ -204,6 +170,22 @@ class TimeOffsetRules:
     def output_grid(self, output_indexes: IndexArray) -> TimeGrid:
         """Returns the times at which there are rows of the output, some of them for padding."""
         return TimeGrid.of(output_indexes)
+
+    def _grids(self, output_indexes: IndexArray) -> tuple[TimeGrid, TimeGrid, int]:
+        """Returns the grids of times of output and input.
+
+        Returns:
+            The times of the output; these plus each time offset, and the times between them; and
+            the number of input times in a step of the output, which divides their number.
+        """
+        outputs, offsets = self.output_grid(output_indexes), self.time_offsets
+        first, last = min(offsets), max(offsets)
+        between_offsets = math.gcd(*(offset - first for offset in offsets))
+        step = math.gcd(outputs.step, between_offsets) or 1
+        interleave = outputs.step // step or 1
+        count = (outputs.last + last - outputs.start - first) // step + 1
+        count = -(-count // interleave) * interleave
+        return outputs, TimeGrid(outputs.start + first, step, count), interleave
 
     def input_dependencies(
         self, output_indexes: IndexArray
@@ -241,31 +223,27 @@ class TimeOffsetRules:
         self, input_indexes: IndexArray, output_indexes: IndexArray
     ) -> tuple[IndexArray, IndexArray]:
         """Returns both on regular grids of times; input rows are interleaved to equal strides."""
-        grids = OffsetGrids.around(self.output_grid(output_indexes), self.time_offsets)
+        outputs, inputs, interleave = self._grids(output_indexes)
         which = sequences(input_indexes)
         return (
-            grid_indexes(input_indexes, which, grids.inputs, grids.interleave),
-            grid_indexes(output_indexes, which, grids.outputs),
+            grid_indexes(input_indexes, which, inputs, interleave),
+            grid_indexes(output_indexes, which, outputs),
         )
 
     def reorder_repeated_indexes(
         self, input_indexes: IndexArray, output_indexes: IndexArray
     ) -> tuple[IndexArray, IndexArray, int, int]:
         """Returns the same for a minibatch of equal sequences, from the rows of the first."""
-        grids = OffsetGrids.around(self.output_grid(output_indexes), self.time_offsets)
-        which = sequences(input_indexes)
-        if (
-            grids.interleave == 1
-            and len(input_indexes) == grids.inputs.count * len(which)
-            and len(output_indexes) == grids.outputs.count * len(which)
-        ):
-            return input_indexes, output_indexes, len(which), len(which)
-        return (
-            grid_indexes(input_indexes, which, grids.inputs, grids.interleave),
-            grid_indexes(output_indexes, which, grids.outputs),
-            len(which) * grids.interleave,
-            len(which),
+        outputs, inputs, interleave = self._grids(output_indexes)
+        width = len(sequences(input_indexes))
+        is_whole = (
+            interleave == 1
+            and len(input_indexes) == inputs.count * width
+            and len(output_indexes) == outputs.count * width
         )
+        if not is_whole:
+            input_indexes, output_indexes = self.reorder_indexes(input_indexes, output_indexes)
+        return input_indexes, output_indexes, width * interleave, width
 
     def precompute_indexes(
         self, input_indexes: IndexArray, output_indexes: IndexArray, need_backprop: bool
@@ -281,11 +259,11 @@ class TimeOffsetRules:
         num_sequences: int,
     ) -> TimeOffsetPrecomputedIndexes:
         """Returns the same for a minibatch of equal sequences, from the rows of the first."""
-        grids = OffsetGrids.around(self.output_grid(output_indexes), self.time_offsets)
+        outputs, inputs, interleave = self._grids(output_indexes)
         num_rows = num_sequences * len(sequences(input_indexes))
-        return TimeOffsetPrecomputedIndexes(
-            row_stride=grids.interleave,
-            row_offsets=tuple(
-                grids.row_offset(time_offset, num_rows) for time_offset in self.time_offsets
-            ),
-        )
+        row_offsets = []
+        for time_offset in self.time_offsets:
+            time = (outputs.start + time_offset - inputs.start) // inputs.step
+            block, rest = divmod(time, interleave)
+            row_offsets.append(block * interleave * num_rows + rest)
+        return TimeOffsetPrecomputedIndexes(row_stride=interleave, row_offsets=tuple(row_offsets))
