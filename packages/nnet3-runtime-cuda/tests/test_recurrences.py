@@ -68,7 +68,7 @@ def test_products_before_the_steps(delay: int, training: bool) -> None:
 
     products = distinct(plan_with(nnet, computation, Stated(split=[gates])).early)
 
-    assert sum(product.place.area.rows for product in products) == FRAMES * SEQUENCES
+    assert sum(product.area.rows for product in products) == FRAMES * SEQUENCES
     assert {step.columns for product in products for step in product.steps} == {6}
     commands = list(computation.commands)
     freed = {
@@ -77,12 +77,10 @@ def test_products_before_the_steps(delay: int, training: bool) -> None:
         if isinstance(command, DeallocMatrix)
     }
     after = [
-        step.position > freed[product.place.matrix]
-        for product in products
-        for step in product.steps
+        step.position > freed[product.area.matrix] for product in products for step in product.steps
     ]
     assert any(after)
-    assert not any(product.steps[0].position > freed[product.place.matrix] for product in products)
+    assert not any(product.steps[0].position > freed[product.area.matrix] for product in products)
 
 
 @each_delay

@@ -11,7 +11,7 @@ from nnet3_runtime_cuda.lowering.arena import RegularBlocks, regular_blocks
 def covered(blocks: RegularBlocks, lists: np.ndarray) -> np.ndarray:
     """The lists that the blocks stand for, of the shape of `lists`."""
     result = np.full_like(lists, -1)
-    for b in range(len(blocks)):
+    for b in range(len(blocks.start)):
         i, j = np.meshgrid(np.arange(blocks.runs[b]), np.arange(blocks.length[b]), indexing="ij")
         at = blocks.start[b] + (i * blocks.length[b] + j).ravel()
         for row in range(len(lists)):
@@ -91,4 +91,4 @@ def test_change_of_order_is_one_block() -> None:
     by_time = np.arange(6 * 4).reshape(6, 4)
     lists = np.stack([np.arange(24), by_time.T.ravel()])
 
-    assert len(regular_blocks(lists)) == 1
+    assert len(regular_blocks(lists).start) == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import attrs
 import numpy as np
 import pytest
 from computations import assert_near, passes, program, request
@@ -37,7 +36,7 @@ def spliced(offsets: tuple[int, int, int] = (-2, 0, 2)) -> Nnet:
 
 
 NNET = spliced()
-NOTHING = Plan()
+NOTHING = Plan({}, {}, {}, {}, (), {}, frozenset(), {}, frozenset())
 
 
 def plan(text: str, *, gains: bool = True) -> Plan:
@@ -133,8 +132,8 @@ def test_block_in_place() -> None:
     """The other blocks are copies of the first block's rows, and of rows beyond it."""
     found = plan(IN_PLACE)
 
-    taps = Taps(matrix=2, area=Area(0, 64, 0, 4), count=3, distance=2)
-    assert found == attrs.evolve(NOTHING, inputs={7: taps}, left_out=frozenset([3, 4]))
+    taps = Taps(Area(2, 0, 64, 0, 4), 3, 2)
+    assert found == NOTHING._replace(inputs={7: taps}, left_out=frozenset([3, 4]))
     assert (taps.rows, taps.offsets) == (60, (0, 2, 4))
 
 
@@ -142,9 +141,9 @@ def test_copied_blocks() -> None:
     """If all blocks are copies, the input's matrix is not filled."""
     found = plan(COPIED)
 
-    taps = Taps(matrix=1, area=Area(0, 64, 0, 4), count=3, distance=2)
-    assert found == attrs.evolve(
-        NOTHING, inputs={6: taps}, idle=frozenset([6]), left_out=frozenset([2, 3, 4])
+    taps = Taps(Area(1, 0, 64, 0, 4), 3, 2)
+    assert found == NOTHING._replace(
+        inputs={6: taps}, idle=frozenset([6]), left_out=frozenset([2, 3, 4])
     )
 
 
@@ -152,7 +151,7 @@ def test_one_splice_after_another() -> None:
     """An affine map's output is kept although its own input's matrix is not filled."""
     found = plan(IN_TURN)
 
-    assert {at: taps.matrix for at, taps in found.inputs.items()} == {6: 1, 12: 3}
+    assert {at: taps.area.matrix for at, taps in found.inputs.items()} == {6: 1, 12: 3}
     assert found.idle == {6}
 
 
@@ -166,15 +165,15 @@ def test_part_of_copied_rows() -> None:
         .replace("m3 = wide.propagate(m2)", "m3 = wide.propagate(m2(2:61, :))")
     )
 
-    assert found.inputs == {6: Taps(matrix=1, area=Area(2, 64, 0, 4), count=3, distance=1)}
+    assert found.inputs == {6: Taps(Area(1, 2, 64, 0, 4), 3, 1)}
 
 
 def test_derivative() -> None:
     """The blocks of a splice's derivative are summed before they are added to that of the rows."""
     found = plan(BACKWARD)
 
-    assert found.inputs == {9: Taps(matrix=1, area=Area(0, 64, 0, 4), count=3, distance=2)}
-    taps = Taps(matrix=6, area=Area(0, 64, 0, 4), count=3, distance=2)
+    assert found.inputs == {9: Taps(Area(1, 0, 64, 0, 4), 3, 2)}
+    taps = Taps(Area(6, 0, 64, 0, 4), 3, 2)
     assert found.derivatives == {9: SplicedDerivative(5, taps, (12, 13, 14))}
     assert found.idle == {9}
 

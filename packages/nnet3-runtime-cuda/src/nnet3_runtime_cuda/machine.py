@@ -7,7 +7,7 @@ A program is a computation as calls bound to memory, in segments between inputs 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Sized
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import attrs
 import numpy as np
@@ -20,8 +20,7 @@ from nnet3_runtime_cuda.operations.gradients import EstimateState, FisherEstimat
 from nnet3_runtime_cuda.operations.scratch import Workspace
 
 
-@attrs.frozen(kw_only=True)
-class Port:
+class Port(NamedTuple):
     """A matrix that the user gives or takes.
 
     Attributes:
@@ -33,8 +32,7 @@ class Port:
     view: Array
 
 
-@attrs.frozen(kw_only=True)
-class Segment:
+class Segment(NamedTuple):
     """A stretch of a program: takes inputs, runs calls, gives outputs.
 
     Attributes:

@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import attrs
 import numpy as np
 from threadpoolctl import threadpool_limits
 
@@ -33,8 +32,7 @@ from nnet3_runtime_cuda.operations import Array
 from nnet3_runtime_cuda.operations.panels import ROWS, Panels, stacks
 
 
-@attrs.frozen
-class Switch:
+class Switch(NamedTuple):
     """An environment variable that chooses among a few values.
 
     Attributes:

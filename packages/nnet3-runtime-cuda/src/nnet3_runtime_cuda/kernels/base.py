@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.components import Component, PrecomputedIndexes
@@ -35,8 +34,7 @@ class Memo(dict[str, Array]):
     """
 
 
-@attrs.frozen(kw_only=True)
-class KnownPart:
+class KnownPart(NamedTuple):
     """The part of an affine map, for the first columns of its input, that is already computed.
 
     Attributes:
@@ -48,8 +46,7 @@ class KnownPart:
     value: Array
 
 
-@attrs.frozen(kw_only=True)
-class Propagation:
+class Propagation(NamedTuple):
     """The operands of a Propagate command.
 
     Attributes:
@@ -79,8 +76,7 @@ class Propagation:
     splice: TimeSplice | None = None
 
 
-@attrs.frozen(kw_only=True)
-class Backpropagation:
+class Backpropagation(NamedTuple):
     """The operands of a Backprop command.
 
     Attributes:
@@ -123,8 +119,7 @@ class Backpropagation:
     dx_splice: TimeSplice | None = None
 
 
-@attrs.frozen(kw_only=True)
-class StatsStorage:
+class StatsStorage(NamedTuple):
     """The operands of a StoreStats command: tape, output y of the forward pass, and memo."""
 
     tape: Operations

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Self
+from typing import NamedTuple, Self
 
-import attrs
 import numpy as np
 from nnet3_descriptors.components import TimeHeightConvolutionComponent
 
@@ -18,8 +17,7 @@ from nnet3_runtime_cuda.kernels.time_tiles import FEW_POINTS, MinimalFiltering, 
 from nnet3_runtime_cuda.operations import Array, Operations
 
 
-@attrs.frozen
-class PatchCopy:
+class PatchCopy(NamedTuple):
     """Columns of patches that are columns of the input, for a range of output heights.
 
     For each such height h the columns column <= c < column + width of its patch are the columns of
@@ -112,8 +110,8 @@ class HeightPatches:
         for copy in self._copies:
             width = copy.width if copy.width <= copy.step else self._filters_in
             for start in range(0, copy.width, width):
-                piece = attrs.evolve(
-                    copy, column=copy.column + start, width=width, first=copy.first + start
+                piece = copy._replace(
+                    column=copy.column + start, width=width, first=copy.first + start
                 )
                 windows = piece.windows(parts[copy.time])
                 tape.add(windows, piece.target(patches), windows)
@@ -245,8 +243,7 @@ TAPS = 3
 """Number of height offsets of a convolution that can be tiled."""
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class HeightTiles:
+class HeightTiles(NamedTuple):
     """The output heights of a convolution with the height offsets low, low + 1 and low + 2.
 
     A tile is two output heights, which four input heights determine. Some of these lie outside the
@@ -255,14 +252,14 @@ class HeightTiles:
 
     Attributes:
         filtering: The minimal filtering of a tile.
-        count: Number of tiles.
+        num_tiles: Number of tiles.
         filters_in: Number of filters of the input.
         used: The columns of the input that the output depends on.
         start: The column of a frame at which the used columns begin.
     """
 
     filtering: MinimalFiltering
-    count: int
+    num_tiles: int
     filters_in: int
     used: slice
     start: int
@@ -282,7 +279,7 @@ class HeightTiles:
         first, end = max(0, low), min(c.height_in, c.height_out + high)
         return cls(
             filtering=filtering,
-            count=c.height_out // filtering.num_outputs,
+            num_tiles=c.height_out // filtering.num_outputs,
             filters_in=c.num_filters_in,
             used=slice(first * c.num_filters_in, end * c.num_filters_in),
             start=(first - low) * c.num_filters_in,
@@ -308,7 +305,7 @@ class HeightTiles:
             *shape: Numbers of rows.
             is_set: Whether the caller will write the rows, which then need the zeros around them.
         """
-        heights = self.count * self.filtering.num_outputs + self.taps.shape[1] - 1
+        heights = self.num_tiles * self.filtering.num_outputs + self.taps.shape[1] - 1
         frames = tape.scratch(*shape, heights * self.filters_in)
         if is_set:
             end = self.start + self.used.stop - self.used.start
@@ -322,11 +319,11 @@ class HeightTiles:
 
     def input_memory(self, tape: Operations, rows: int, parts: int, *, is_set: bool) -> Array:
         """Scratch memory for B^T x: (products, rows, tiles, parts * filters_in)."""
-        return tape.scratch(self.num_products, rows, self.count, parts * self.filters_in)
+        return tape.scratch(self.num_products, rows, self.num_tiles, parts * self.filters_in)
 
     def output_memory(self, tape: Operations, rows: int, filters: int) -> Array:
         """Scratch memory for the products: (products, rows, tiles, filters)."""
-        return tape.scratch(self.num_products, rows, self.count, filters)
+        return tape.scratch(self.num_products, rows, self.num_tiles, filters)
 
     def output_products(self, memory: Array, output: Array) -> Array:
         """The products of as many rows as the output has: a view of the memory."""
@@ -352,7 +349,7 @@ class HeightTiles:
         memory: Scratch, 1-d, with as many elements as the products.
         """
         matrix, size = self.filtering.inputs.T, self.filtering.num_outputs
-        width = size * self.count * self.filters_in
+        width = size * self.num_tiles * self.filters_in
         for frame, source in self._parts(frames, products):
             # The last heights of a tile are the first heights of the next tile.
             rest = memory[: len(frame) * width].reshape(len(frame), width)
@@ -384,7 +381,7 @@ class HeightTiles:
         row, column = frame.strides
         return np.lib.stride_tricks.as_strided(
             frame,
-            shape=(len(frame), self.count, heights, self.filters_in),
+            shape=(len(frame), self.num_tiles, heights, self.filters_in),
             strides=(
                 row,
                 self.filtering.num_outputs * self.filters_in * column,
@@ -395,4 +392,4 @@ class HeightTiles:
 
     def _output_tiles(self, output: Array) -> Array:
         """(rows, columns) as (rows, tiles, heights of a tile, filters): a view."""
-        return output.reshape(len(output), self.count, self.filtering.num_outputs, -1)
+        return output.reshape(len(output), self.num_tiles, self.filtering.num_outputs, -1)

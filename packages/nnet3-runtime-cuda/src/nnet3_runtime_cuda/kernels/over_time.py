@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-import attrs
 import numpy as np
 from nnet3_descriptors import components
 
@@ -23,8 +22,7 @@ from nnet3_runtime_cuda.kernels.registry import kernel_for
 from nnet3_runtime_cuda.operations import Array, Operations
 
 
-@attrs.frozen(kw_only=True)
-class _Head:
+class _Head(NamedTuple):
     """Views of the columns of one head in an input, or in its derivative.
 
     Attributes:

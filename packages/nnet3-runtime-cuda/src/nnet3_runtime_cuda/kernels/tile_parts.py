@@ -18,8 +18,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, Self
 
-import attrs
-
 from nnet3_runtime_cuda.kernels.base import ComponentStore
 from nnet3_runtime_cuda.kernels.time_tiles import Run, TileBlock, TimeTiles
 from nnet3_runtime_cuda.operations import Array, Operations
@@ -78,8 +76,7 @@ Share = tuple[Run, Memory, Memory]
 """The work of a thread for a part: blocks of rows, memory of the inputs and of the outputs."""
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class TileBlocking:
+class TileBlocking(NamedTuple):
     """The parts of the columns and the blocks of the rows of a tiled product.
 
     Attributes:

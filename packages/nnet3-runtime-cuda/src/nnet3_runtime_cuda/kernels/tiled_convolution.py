@@ -16,9 +16,8 @@ A direction that cannot be tiled has one product: of the input at all time offse
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import NamedTuple, Self
 
-import attrs
 import numpy as np
 from nnet3_descriptors.components import PrecomputedIndexes, TimeOffsetPrecomputedIndexes
 
@@ -38,8 +37,7 @@ BLOCK_ROWS = 96
 """Rows of the input, counted over all products over time, that a thread computes at a time."""
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class UntiledRows:
+class UntiledRows(NamedTuple):
     """Output rows, each with one product: of the input at all time offsets side by side.
 
     Attributes:
@@ -47,16 +45,16 @@ class UntiledRows:
         rows: Number of output rows.
         num_parts: Number of time offsets.
         taps: (1, 1), one: the parameters are not transformed.
+        num_products: Number of products for an output row: 1.
+        reaches_next_only: False: input rows can belong to output rows that are far apart.
     """
 
     indexes: PrecomputedIndexes | None
     rows: int
     num_parts: int
     taps: Array
-
-    num_products: ClassVar[int] = 1
-    reaches_next_only: ClassVar[bool] = False
-    """No: rows of the input can belong to output rows that are far apart."""
+    num_products: int = 1
+    reaches_next_only: bool = False
 
     @classmethod
     def of(
@@ -75,8 +73,8 @@ class UntiledRows:
             multiple_of: The number of blocks is a multiple of this, if there are enough rows.
         """
         parts = parts_of_at_most(self.rows, most_rows, multiple_of=multiple_of)
-        pieces = [Tiles(start=part.start, count=part.stop - part.start, place=0) for part in parts]
-        return [TileBlock(pieces=(piece,), place=piece.start, rows=piece.count) for piece in pieces]
+        pieces = [Tiles(part.start, part.stop - part.start, 0) for part in parts]
+        return [TileBlock((piece,), piece.start, piece.num_tiles) for piece in pieces]
 
     def output_rows(self, block: TileBlock) -> slice:
         """The output rows of a block."""
@@ -113,8 +111,7 @@ class UntiledRows:
             tape.add(target, source, target)
 
 
-@attrs.frozen(eq=False)
-class _Memory:
+class _Memory(NamedTuple):
     """Memory for transformed blocks of rows of the input, or of the output.
 
     Attributes:

@@ -19,9 +19,8 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import ClassVar, Self
+from typing import NamedTuple, Self
 
-import attrs
 import numpy as np
 from nnet3_descriptors.components import PrecomputedIndexes, TimeOffsetPrecomputedIndexes
 
@@ -40,8 +39,7 @@ Deep Neural Networks (2018). With three taps, errors are three to five times tho
 """
 
 
-@attrs.frozen(eq=False)
-class MinimalFiltering:
+class MinimalFiltering(NamedTuple):
     """The matrices of F(m, r).
 
     Attributes:
@@ -106,23 +104,21 @@ MOST_PRODUCTS = 0.75
 """The most products of the tiles, relative to the products of a row for each tap."""
 
 
-@attrs.frozen(kw_only=True)
-class Tiles:
+class Tiles(NamedTuple):
     """Neighbouring tiles.
 
     Attributes:
         start: First output row of the first tile.
-        count: Number of tiles.
+        num_tiles: Number of tiles.
         place: First row of the tiles' products, within the products of the block.
     """
 
     start: int
-    count: int
+    num_tiles: int
     place: int
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class TileBlock:
+class TileBlock(NamedTuple):
     """Tiles that are computed at a time.
 
     The last tile shares rows of the input with the next block. Threads that compute the two blocks
@@ -146,8 +142,7 @@ Run = Sequence[TileBlock]
 """Neighbouring blocks, which one thread computes in turn."""
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class TimeTiles:
+class TimeTiles(NamedTuple):
     """Output rows r that depend on the input rows first + r + k distance, for 0 <= k < taps.
 
     A tile is m frames of `distance` output rows each; it depends on m + taps - 1 frames of the
@@ -158,12 +153,14 @@ class TimeTiles:
         rows: Number of output rows.
         first: The first input row.
         distance: Number of rows from the input row of one tap to that of the next.
+        num_parts: Number of input frames side by side in a product: 1.
     """
 
     filtering: MinimalFiltering
     rows: int
     first: int
     distance: int
+    num_parts: int = 1
 
     @classmethod
     def around(
@@ -233,11 +230,9 @@ class TimeTiles:
             first=offsets[0],
             distance=distances.pop(),
         )
-        products = filtering.num_products * tiles.count * tiles.distance
+        products = filtering.num_products * tiles.num_tiles * tiles.distance
         pays = rows >= tiles.tile_rows and products <= MOST_PRODUCTS * taps * rows
         return tiles if pays else None
-
-    num_parts: ClassVar[int] = 1
 
     @property
     def num_products(self) -> int:
@@ -260,7 +255,7 @@ class TimeTiles:
         return self.filtering.num_outputs * self.distance
 
     @property
-    def count(self) -> int:
+    def num_tiles(self) -> int:
         """Number of tiles."""
         return -(-self.rows // self.tile_rows)
 
@@ -280,11 +275,11 @@ class TimeTiles:
         whole, blocks = self.rows // self.tile_rows, []
         for part in parts_of_at_most(whole, most_rows // self.distance, multiple_of=multiple_of):
             count = part.stop - part.start
-            pieces = [Tiles(start=part.start * self.tile_rows, count=count, place=0)]
-            if part.stop == whole < self.count:
+            pieces = [Tiles(part.start * self.tile_rows, count, 0)]
+            if part.stop == whole < self.num_tiles:
                 place = count * self.distance
-                pieces.append(Tiles(start=self.rows - self.tile_rows, count=1, place=place))
-            rows = sum(piece.count for piece in pieces) * self.distance
+                pieces.append(Tiles(self.rows - self.tile_rows, 1, place))
+            rows = sum(piece.num_tiles for piece in pieces) * self.distance
             place = part.start * self.distance
             blocks.append(TileBlock(pieces=tuple(pieces), place=place, rows=rows))
         return blocks
@@ -292,7 +287,7 @@ class TimeTiles:
     def output_rows(self, block: TileBlock) -> slice:
         """The output rows of a block."""
         last = block.pieces[-1]
-        return slice(block.pieces[0].start, last.start + last.count * self.tile_rows)
+        return slice(block.pieces[0].start, last.start + last.num_tiles * self.tile_rows)
 
     # ---- transforms of inputs and outputs, forward and backward ----
 
@@ -303,14 +298,14 @@ class TimeTiles:
         """
         matrix, out = self.filtering.inputs, out[:, 0]
         for piece in block.pieces:
-            frames = self._frames(x[self.first :], piece.start, piece.count, len(matrix))
+            frames = self._frames(x[self.first :], piece.start, piece.num_tiles, len(matrix))
             tape.small_products(matrix, frames, self._products(out, piece))
 
     def record_outputs(self, tape: Operations, block: TileBlock, products: Array, y: Array) -> None:
         """Records y = A^T times the products; y: (rows, cols)."""
         matrix = self.filtering.outputs
         for piece in block.pieces:
-            frames = self._frames(y, piece.start, piece.count, len(matrix))
+            frames = self._frames(y, piece.start, piece.num_tiles, len(matrix))
             tape.small_products(matrix, self._products(products, piece), frames)
 
     def record_output_derivatives(
@@ -328,7 +323,7 @@ class TimeTiles:
                 source, start = tape.scratch(self.tile_rows, dy.shape[1]), 0
                 tape.fill(0.0, source[:-own])
                 tape.copy(dy[len(dy) - own :], source[-own:])
-            frames = self._frames(source, start, piece.count, len(matrix))
+            frames = self._frames(source, start, piece.num_tiles, len(matrix))
             tape.small_products(matrix.T, frames, self._products(out, piece))
 
     def begin_input_derivatives(self, tape: Operations, dx: Array, *, add: bool) -> None:
@@ -374,7 +369,7 @@ class TimeTiles:
         own, columns, dx = self.filtering.num_outputs, products.shape[2], dx[self.first :]
         for piece in block.pieces:
             source = self._products(products, piece)
-            frames = self._frames(dx, piece.start, piece.count, len(matrix))
+            frames = self._frames(dx, piece.start, piece.num_tiles, len(matrix))
             if not add and piece.start % self.tile_rows:
                 # Rows that this tile shares with the tile before do not count here.
                 rows = memory[: len(matrix) * self.distance * columns].reshape(-1, columns)
@@ -390,7 +385,7 @@ class TimeTiles:
                 # Only the product at infinity depends on the last frame.
                 sums = source[:, :, -1:]
             else:
-                shape = piece.count, self.distance, len(matrix) - first, columns
+                shape = piece.num_tiles, self.distance, len(matrix) - first, columns
                 sums = memory[: math.prod(shape)].reshape(shape)
                 tape.small_products(matrix[first:], source, sums)
             for k in range(first, len(matrix), own):
@@ -409,9 +404,7 @@ class TimeTiles:
             columns: Columns of the input.
         """
         shape = self.distance, self.num_products - self.filtering.num_outputs, columns
-        meeting = [
-            [*run[:-1], attrs.evolve(run[-1], border=tape.scratch(*shape))] for run in runs[:-1]
-        ]
+        meeting = [[*run[:-1], run[-1]._replace(border=tape.scratch(*shape))] for run in runs[:-1]]
         return [*meeting, runs[-1]]
 
     def record_borders(self, tape: Operations, runs: Sequence[Run], dx: Array) -> None:
@@ -420,7 +413,7 @@ class TimeTiles:
             block = run[-1]
             assert block.border is not None
             (piece,) = block.pieces
-            start = piece.start + (piece.count - 1) * self.tile_rows
+            start = piece.start + (piece.num_tiles - 1) * self.tile_rows
             frames = self._frames(dx[self.first :], start, 1, self.num_products)
             target = frames[0, :, self.filtering.num_outputs :]
             tape.add(target, block.border, target)
@@ -441,6 +434,6 @@ class TimeTiles:
 
     def _products(self, products: Array, piece: Tiles) -> Array:
         """The products of some tiles: (tiles, rows of a frame, products, cols), a view."""
-        rows = products[:, piece.place : piece.place + piece.count * self.distance]
-        shape = len(products), piece.count, self.distance, products.shape[2]
+        rows = products[:, piece.place : piece.place + piece.num_tiles * self.distance]
+        shape = len(products), piece.num_tiles, self.distance, products.shape[2]
         return rows.reshape(shape).transpose(1, 2, 0, 3)

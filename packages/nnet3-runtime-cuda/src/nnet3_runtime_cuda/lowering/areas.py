@@ -11,24 +11,27 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import attrs
 from nnet3_computation import NnetComputation
 from nnet3_computation import commands as c
 from nnet3_computation.commands import Access, Command, OperandKind
 
 
-@attrs.frozen(order=True)
-class Area:
-    """Rows row <= r < row_end and columns column <= c < column_end of a matrix; not empty."""
+class Area(NamedTuple):
+    """Rows row <= r < row_end and columns column <= c < column_end of a matrix; not empty.
 
+    Attributes:
+        matrix: Number of the matrix.
+        row: The first row.
+        row_end: Behind the last row.
+        column: The first column.
+        column_end: Behind the last column.
+    """
+
+    matrix: int
     row: int
     row_end: int
     column: int
     column_end: int
-
-    def __str__(self) -> str:
-        """The area as the text form of computations has it: (0:7, 0:1023)."""
-        return f"({self.row}:{self.row_end - 1}, {self.column}:{self.column_end - 1})"
 
     @property
     def rows(self) -> int:
@@ -43,7 +46,8 @@ class Area:
     def contains(self, other: Area) -> bool:
         """Whether all of the other lies within this one."""
         return (
-            self.row <= other.row
+            self.matrix == other.matrix
+            and self.row <= other.row
             and other.row_end <= self.row_end
             and self.column <= other.column
             and other.column_end <= self.column_end
@@ -52,7 +56,8 @@ class Area:
     def overlaps(self, other: Area) -> bool:
         """Whether the two have elements in common."""
         return (
-            self.row < other.row_end
+            self.matrix == other.matrix
+            and self.row < other.row_end
             and other.row < self.row_end
             and self.column < other.column_end
             and other.column < self.column_end
@@ -62,48 +67,30 @@ class Area:
         """The rest of this area when another one, which lies within it, is cut out."""
         rest = []
         if self.row < other.row:
-            rest.append(Area(self.row, other.row, self.column, self.column_end))
+            rest.append(self._replace(row_end=other.row))
         if other.row_end < self.row_end:
-            rest.append(Area(other.row_end, self.row_end, self.column, self.column_end))
+            rest.append(self._replace(row=other.row_end))
         if self.column < other.column:
-            rest.append(Area(other.row, other.row_end, self.column, other.column))
+            rest.append(other._replace(column=self.column, column_end=other.column))
         if other.column_end < self.column_end:
-            rest.append(Area(other.row, other.row_end, other.column_end, self.column_end))
+            rest.append(other._replace(column=other.column_end, column_end=self.column_end))
         return rest
 
 
-class Place(NamedTuple):
-    """An area of a matrix, by the number of the matrix."""
-
-    matrix: int
-    area: Area
-
-    def __str__(self) -> str:
-        """The place as the text form of computations has it: m7(0:7, 0:1023)."""
-        return f"m{self.matrix}{self.area}"
+def areas_of(computation: NnetComputation) -> list[Area]:
+    """The area of each submatrix of a computation."""
+    return [
+        Area(matrix, row, row + rows, column, column + columns)
+        for matrix, row, rows, column, columns in computation.submatrices.tolist()
+    ]
 
 
-class Areas:
-    """The place of each submatrix of a computation."""
-
-    def __init__(self, computation: NnetComputation) -> None:
-        self._matrices: list[list[int]] = computation.matrices.tolist()
-        self._submatrices: list[list[int]] = computation.submatrices.tolist()
-        self._places: dict[int, Place] = {}
-
-    def of(self, submatrix: int) -> Place:
-        """The matrix of a submatrix and the area of it that it covers."""
-        place = self._places.get(submatrix)
-        if place is None:
-            matrix, row, rows, column, columns = self._submatrices[submatrix]
-            place = Place(matrix, Area(row, row + rows, column, column + columns))
-            self._places[submatrix] = place
-        return place
-
-    def whole(self, matrix: int) -> Area:
-        """All of a matrix."""
-        rows, columns = self._matrices[matrix]
-        return Area(0, rows, 0, columns)
+def wholes_of(computation: NnetComputation) -> list[Area]:
+    """All of each matrix of a computation."""
+    return [
+        Area(matrix, 0, rows, 0, columns)
+        for matrix, (rows, columns) in enumerate(computation.matrices.tolist())
+    ]
 
 
 class PendingZeros:
@@ -118,18 +105,18 @@ class PendingZeros:
     def __init__(self) -> None:
         self._areas: dict[int, list[Area]] = {}
 
-    def note(self, matrix: int, area: Area) -> None:
+    def note(self, area: Area) -> None:
         """Notes that an area must be zero; this covers pending areas within it."""
-        kept = [old for old in self._areas.get(matrix, []) if not area.contains(old)]
-        self._areas[matrix] = [*kept, area]
+        kept = [old for old in self._areas.get(area.matrix, []) if not area.contains(old)]
+        self._areas[area.matrix] = [*kept, area]
 
     def forget(self, matrix: int) -> None:
         """Notes that the contents of a matrix no longer matter."""
         self._areas.pop(matrix, None)
 
-    def take(self, matrix: int, area: Area) -> bool:
+    def take(self, area: Area) -> bool:
         """Whether all of an area is pending; if so it no longer is, and must now be set."""
-        areas = self._areas.get(matrix, [])
+        areas = self._areas.get(area.matrix, [])
         for number, old in enumerate(areas):
             if old.contains(area) and not any(
                 other.overlaps(area) for other in areas if other is not old
@@ -138,19 +125,19 @@ class PendingZeros:
                 return True
         return False
 
-    def touching(self, matrix: int, area: Area) -> list[Area]:
+    def touching(self, area: Area) -> list[Area]:
         """Removes and returns the pending areas that overlap an area: they must be zeroed now."""
-        areas = self._areas.get(matrix)
+        areas = self._areas.get(area.matrix)
         if not areas:
             return []
         touched = [old for old in areas if old.overlaps(area)]
         if touched:
-            self._areas[matrix] = [old for old in areas if not old.overlaps(area)]
+            self._areas[area.matrix] = [old for old in areas if not old.overlaps(area)]
         return touched
 
-    def all(self) -> list[tuple[int, Area]]:
+    def all(self) -> list[Area]:
         """Removes and returns everything that is pending."""
-        everything = [(matrix, area) for matrix, areas in self._areas.items() for area in areas]
+        everything = [area for areas in self._areas.values() for area in areas]
         self._areas.clear()
         return everything
 
@@ -179,6 +166,7 @@ class Trace:
         computation: The computation.
         commands: All commands.
         areas: The areas of its submatrices.
+        wholes: All of each matrix.
         label: Position of the label that a loop goes back to; None without a loop.
     """
 
@@ -186,26 +174,26 @@ class Trace:
         """Collects the uses."""
         self.computation = computation
         self.commands: list[Command] = list(computation.commands)
-        self.areas = Areas(computation)
+        self.areas, self.wholes = areas_of(computation), wholes_of(computation)
         self.label: int | None = None
         self._uses: dict[int, list[Use]] = defaultdict(list)
         for position, command in enumerate(self.commands):
             if isinstance(command, c.GotoLabel):
                 self.label = command.label
-            for (matrix, area), changes in self._touched(command):
-                self._uses[matrix].append(Use(position, area, changes))
+            for area, changes in self._touched(command):
+                self._uses[area.matrix].append(Use(position, area, changes))
 
-    def _touched(self, command: Command) -> Iterator[tuple[Place, bool]]:
-        """The places that a command touches, and whether it may change them."""
+    def _touched(self, command: Command) -> Iterator[tuple[Area, bool]]:
+        """The areas that a command touches, and whether it may change them."""
         for operand in command.OPERANDS:
             value = getattr(command, operand.name)
             changes = operand.access != Access.READ
             if operand.kind in (OperandKind.SUBMATRIX, OperandKind.WHOLE_MATRIX) and value:
-                yield self.areas.of(value), changes
+                yield self.areas[value], changes
             elif operand.kind == OperandKind.INDEXES_MULTI:
                 pairs = self.computation.indexes_multi[value]
                 for submatrix in set(pairs[:, 0].tolist()) - {-1}:
-                    yield self.areas.of(submatrix), changes
+                    yield self.areas[submatrix], changes
 
     def between(self, matrix: int, after: int, before: int) -> Sequence[Use]:
         """The uses of a matrix after one position and before another."""
@@ -220,12 +208,11 @@ class Trace:
         last = bisect.bisect_left(uses, before, key=lambda use: use.position)
         return (uses[number] for number in range(last - 1, -1, -1) if uses[number].changes)
 
-    def is_touched(self, place: Place, after: int, before: int, *, changes_only: bool) -> bool:
-        """Whether commands between two positions touch a place, or change it."""
-        matrix, area = place
+    def is_touched(self, area: Area, after: int, before: int, *, changes_only: bool) -> bool:
+        """Whether commands between two positions touch an area, or change it."""
         return any(
             (use.changes or not changes_only) and use.area.overlaps(area)
-            for use in self.between(matrix, after, before)
+            for use in self.between(area.matrix, after, before)
         )
 
     def is_rewritten(self, matrix: int, after: int, before: int) -> bool:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_computation.computation import NnetComputation
@@ -26,8 +25,7 @@ Positions = npt.NDArray[np.int64]
 NO_BREAKS: Final[Positions] = np.zeros(0, dtype=np.int64)
 
 
-@attrs.frozen(eq=False)
-class RegularBlocks:
+class RegularBlocks(NamedTuple):
     """Blocks that cover rows 0, 1, ... of several lists in order.
 
     Block b has the rows first + i * outer + j * inner of each list, 0 <= i < runs, 0 <= j < length.
@@ -48,9 +46,6 @@ class RegularBlocks:
     first: Positions
     outer: Positions
     inner: Positions
-
-    def __len__(self) -> int:
-        return len(self.start)
 
 
 def regular_blocks(lists: Positions) -> RegularBlocks:
@@ -260,7 +255,8 @@ def record_move(
     if not len(target):
         return
     blocks = regular_blocks(np.stack([target, source]))
-    if len(blocks) > MAX_BLOCKS and len(target) < MIN_ROWS_PER_BLOCK * len(blocks):
+    count = len(blocks.start)
+    if count > MAX_BLOCKS and len(target) < MIN_ROWS_PER_BLOCK * count:
         _record_gathered(tape, arena, target, source, columns, alpha, add=add)
         return
     outputs, sources = (arena.blocks(blocks, number, columns) for number in range(2))

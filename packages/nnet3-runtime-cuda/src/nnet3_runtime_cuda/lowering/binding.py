@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_computation import commands as c
@@ -17,7 +16,7 @@ from nnet3_descriptors.components import ComponentProperties, PrecomputedIndexes
 
 from nnet3_runtime_cuda.device import DeviceNnet
 from nnet3_runtime_cuda.kernels import KnownPart, Memo
-from nnet3_runtime_cuda.lowering.areas import Area, Areas, PendingZeros, Place
+from nnet3_runtime_cuda.lowering.areas import Area, PendingZeros, areas_of, wholes_of
 from nnet3_runtime_cuda.lowering.arena import Arena, Memory, Positions, record_scaled
 from nnet3_runtime_cuda.lowering.plan import Plan
 from nnet3_runtime_cuda.lowering.splices import SplicedDerivative, input_of
@@ -39,6 +38,8 @@ class Binding:
         nnet: The network on its device.
         computation: The computation to lower.
         arena: The memory of its matrices.
+        areas: The area of each submatrix.
+        wholes: All of each matrix.
         tape: Records the calls of the current segment.
         plan: The changes, by command.
         memos: By memo number.
@@ -75,7 +76,7 @@ class Binding:
         self.tape = tape
         self.plan = plan
         self.arena = Arena(computation, self.tape.empty, nnet.dtype)
-        self.areas = Areas(computation)
+        self.areas, self.wholes = areas_of(computation), wholes_of(computation)
         self.memos: dict[int, Memo] = {}
         self.zeros = PendingZeros()
         self.read_whole = self._find_read_whole() if nnet.machine.is_device else frozenset()
@@ -133,7 +134,7 @@ class Binding:
             for command in self.commands
             if isinstance(command, c.CompressMatrix | c.SwapMatrix)
         }
-        return frozenset(self.areas.of(submatrix).matrix for submatrix in found)
+        return frozenset(self.areas[submatrix].matrix for submatrix in found)
 
     # ---- segments ----
 
@@ -194,64 +195,64 @@ class Binding:
 
     def read(self, submatrix: int) -> Array:
         """A view to read; pending zeros in it are written first."""
-        self._flush(self.areas.of(submatrix))
+        self._flush(self.areas[submatrix])
         return self.arena.view(submatrix)
 
     def set(self, submatrix: int) -> Array:
         """A view to set every element of."""
-        self._take(self.areas.of(submatrix))
+        self._take(self.areas[submatrix])
         return self.arena.view(submatrix)
 
-    def set_place(self, place: Place) -> Array:
+    def set_area(self, area: Area) -> Array:
         """The same for an area of a matrix."""
-        self._take(place)
-        return self.strided(place)
+        self._take(area)
+        return self.strided(area)
 
-    def _take(self, place: Place) -> None:
+    def _take(self, area: Area) -> None:
         # Pending zeros within the area would be overwritten; only zeros that reach beyond the area
         # are written first.
-        if not self.zeros.take(*place):
-            self._flush(place)
-        self.note_written(place)
+        if not self.zeros.take(area):
+            self._flush(area)
+        self.note_written(area)
 
-    def note_written(self, place: Place) -> None:
+    def note_written(self, area: Area) -> None:
         """Tells the watch that the current command sets or changes an area of a matrix."""
         if self._watch is not None:
-            self._watch.writes(place.matrix, place.area.row, self.strided(place))
+            self._watch.writes(area.matrix, area.row, self.strided(area))
 
     def add_to(self, submatrix: int) -> tuple[Array, bool]:
         """A view to add to, and whether it has values: if not, the command must set it."""
-        _, add = self._add_to_place(self.areas.of(submatrix))
+        _, add = self._add_to_area(self.areas[submatrix])
         return self.arena.view(submatrix), add
 
-    def _add_to_place(self, place: Place) -> tuple[Array, bool]:
+    def _add_to_area(self, area: Area) -> tuple[Array, bool]:
         """The same for an area of a matrix."""
-        self.note_written(place)
-        if self.zeros.take(*place):
-            return self.strided(place), False
-        return self.read_place(place), True
+        self.note_written(area)
+        if self.zeros.take(area):
+            return self.strided(area), False
+        return self.read_area(area), True
 
-    def read_place(self, place: Place) -> Array:
+    def read_area(self, area: Area) -> Array:
         """The same as `read` for an area of a matrix."""
-        self._flush(place)
-        return self.strided(place)
+        self._flush(area)
+        return self.strided(area)
 
     def memory(self, submatrix: int) -> Memory:
         """The place of a whole matrix; pending zeros in it are written first."""
-        return self.arena.offset(self.areas.of(submatrix).matrix), self.read(submatrix)
+        return self.arena.offset(self.areas[submatrix].matrix), self.read(submatrix)
 
-    def _flush(self, place: Place) -> None:
-        for pending in self.zeros.touching(*place):
-            self.write_zeros(place.matrix, pending)
+    def _flush(self, area: Area) -> None:
+        for pending in self.zeros.touching(area):
+            self.write_zeros(pending)
 
     def flush_zeros(self) -> None:
         """Writes all zeros that are pending."""
-        for matrix, area in self.zeros.all():
-            self.write_zeros(matrix, area)
+        for area in self.zeros.all():
+            self.write_zeros(area)
 
-    def write_zeros(self, matrix: int, area: Area) -> None:
+    def write_zeros(self, area: Area) -> None:
         """Records that an area is set to zero."""
-        self.tape.fill(0.0, self.strided(Place(matrix, area)))
+        self.tape.fill(0.0, self.strided(area))
 
     def precomputed(self, number: int) -> PrecomputedIndexes | None:
         """The precomputed indexes of that number."""
@@ -267,9 +268,8 @@ class Binding:
         if taps is None:
             return None
         if self.position in self.plan.idle:
-            self.tape.lend(self._flat(self.areas.of(input_of(command)).matrix))
-        x = self.read_place(Place(taps.matrix, taps.area))
-        return TimeSplice(x, taps.offsets, taps.rows)
+            self.tape.lend(self._flat(self.areas[input_of(command)].matrix))
+        return TimeSplice(self.read_area(taps.area), taps.offsets, taps.rows)
 
     def derivative_splice(self) -> TimeSplice | None:
         """The place in which the current Backprop adds up its input derivative; None for none."""
@@ -289,7 +289,7 @@ class Binding:
 
     def _flat(self, matrix: int) -> Array:
         """The memory of a matrix: one-dimensional."""
-        whole = self.areas.whole(matrix)
+        whole = self.wholes[matrix]
         size = whole.rows * whole.columns
         return self.arena.strided(self.arena.offset(matrix), (size,), (1,))
 
@@ -305,20 +305,18 @@ class Binding:
         command, taps = self.commands[self.position], derivative.taps
         total, _ = self.packed(derivative.matrix, taps.area)
         split = taps.area.row + taps.rows
-        first, others = attrs.evolve(taps.area, row_end=split), attrs.evolve(taps.area, row=split)
-        target, add = self._add_to_place(Place(taps.matrix, first))
+        target, add = self._add_to_area(taps.area._replace(row_end=split))
         add = add and not isinstance(command, c.MatrixCopy)
         record_scaled(self.tape, total[: taps.rows], 1.0, target, add=add)
-        target, add = self._add_to_place(Place(taps.matrix, others))
+        target, add = self._add_to_area(taps.area._replace(row=split))
         record_scaled(self.tape, total[taps.rows :], 1.0, target, add=add)
 
     # ---- lookups ----
 
-    def strided(self, place: Place) -> Array:
+    def strided(self, area: Area) -> Array:
         """The view of an area of a matrix."""
-        matrix, area = place
-        stride = self.areas.whole(matrix).columns
-        start = self.arena.offset(matrix) + area.row * stride + area.column
+        stride = self.wholes[area.matrix].columns
+        start = self.arena.offset(area.matrix) + area.row * stride + area.column
         return self.arena.strided(start, (area.rows, area.columns), (stride, 1))
 
     def memo(self, number: int) -> Memo | None:
@@ -341,7 +339,7 @@ class Binding:
         return (
             isinstance(following, (c.Backprop, c.BackpropNoModelUpdate))
             and bool(following.output_value)
-            and self.areas.of(following.output_value) == self.areas.of(submatrix)
+            and self.areas[following.output_value] == self.areas[submatrix]
             and self.nnet.kernel(following.component).takes_signs
         )
 
@@ -361,7 +359,7 @@ class Binding:
         pairs = self.computation.indexes_multi[number]
         for submatrix in np.unique(pairs[:, 0]).tolist():
             if submatrix >= 0:
-                self._flush(self.areas.of(submatrix))
+                self._flush(self.areas[submatrix])
 
     # ---- work that steps of a recurrence share ----
 
@@ -394,7 +392,7 @@ class Binding:
         first = product.steps[0].position
         if step.position == first:
             kernel = self.nnet.kernel(step.component)
-            x = self.read_place(product.place)
+            x = self.read_area(product.area)
             self._early_values[first] = self._spare(len(x), kernel.component.output_dim)
             kernel.propagate_known(self.tape, x, self._early_values[first][: len(x)])
         values = self._early_values[first]
@@ -421,9 +419,9 @@ class Binding:
             return
         product, step = found
         self.tape.begin_command()
-        kept = self.strided(product.place)
+        kept = self.strided(product.area)
         values = self.tape.scratch(len(kept), step.columns)
         self.nnet.kernel(step.component).backprop_known(self.tape, kept, values)
         for each in product.steps:
             assert each.target is not None, "backward steps have a target"
-            self.tape.copy(values[product.rows(each)], self.set_place(each.target))
+            self.tape.copy(values[product.rows(each)], self.set_area(each.target))

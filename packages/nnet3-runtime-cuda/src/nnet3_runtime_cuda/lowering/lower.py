@@ -99,7 +99,7 @@ def lower(
 def _in_place(binding: Binding, submatrix: int) -> Array:
     """A view of a submatrix that the component reads and overwrites."""
     view = binding.read(submatrix)
-    binding.note_written(binding.areas.of(submatrix))
+    binding.note_written(binding.areas[submatrix])
     return view
 
 
@@ -228,7 +228,7 @@ def _gathered(
     _, add = _target(binding, command.output, add=add)
     tape, memory = binding.tape, binding.arena
     target = memory.row_positions(command.output)
-    columns = binding.areas.of(command.output).area.columns
+    columns = binding.areas[command.output].columns
     if not add:
         arena.record_fill(tape, memory, target[~present], columns, 0.0)
     to, origin = target[present], source[present]
@@ -257,18 +257,18 @@ def _add_row_ranges(binding: Binding, command: c.AddRowRanges) -> None:
 
 
 def _alloc_undefined(binding: Binding, command: c.AllocMatrixUndefined) -> None:
-    place = binding.areas.of(command.matrix)
-    binding.zeros.forget(place.matrix)
-    if place.matrix in binding.read_whole:
-        binding.zeros.note(*place)
+    area = binding.areas[command.matrix]
+    binding.zeros.forget(area.matrix)
+    if area.matrix in binding.read_whole:
+        binding.zeros.note(area)
 
 
 def _alloc_zeroed(binding: Binding, command: c.AllocMatrixZeroed) -> None:
-    binding.zeros.note(*binding.areas.of(command.matrix))
+    binding.zeros.note(binding.areas[command.matrix])
 
 
 def _dealloc(binding: Binding, command: c.DeallocMatrix) -> None:
-    binding.zeros.forget(binding.areas.of(command.matrix)[0])
+    binding.zeros.forget(binding.areas[command.matrix].matrix)
 
 
 def _swap(binding: Binding, command: c.SwapMatrix) -> None:
@@ -282,13 +282,12 @@ def _swap(binding: Binding, command: c.SwapMatrix) -> None:
             break
         swaps.append(each)
     for destination, source in c.origins(swaps).items():
-        from_matrix, area = binding.areas.of(source)
-        to_matrix, _ = binding.areas.of(destination)
-        if binding.arena.offset(from_matrix) == binding.arena.offset(to_matrix):
-            pending = binding.zeros.touching(from_matrix, area)
+        area, to_matrix = binding.areas[source], binding.areas[destination].matrix
+        if binding.arena.offset(area.matrix) == binding.arena.offset(to_matrix):
+            pending = binding.zeros.touching(area)
             binding.zeros.forget(to_matrix)
             for zeros in pending:
-                binding.zeros.note(to_matrix, zeros)
+                binding.zeros.note(zeros._replace(matrix=to_matrix))
         else:
             binding.zeros.forget(to_matrix)
             moved.append((binding.memory(source), binding.memory(destination)))
@@ -297,17 +296,17 @@ def _swap(binding: Binding, command: c.SwapMatrix) -> None:
 
 def _set_const(binding: Binding, command: c.SetConst) -> None:
     if command.alpha == 0.0:
-        matrix, area = binding.areas.of(command.output)
-        for pending in binding.zeros.touching(matrix, area):
+        area = binding.areas[command.output]
+        for pending in binding.zeros.touching(area):
             if not area.contains(pending):
-                binding.write_zeros(matrix, pending)
-        binding.zeros.note(matrix, area)
+                binding.write_zeros(pending)
+        binding.zeros.note(area)
     else:
         binding.tape.fill(command.alpha, binding.set(command.output))
 
 
 def _compress(binding: Binding, command: c.CompressMatrix) -> None:
-    matrix, values = binding.areas.of(command.matrix)[0], binding.read(command.matrix)
+    matrix, values = binding.areas[command.matrix].matrix, binding.read(command.matrix)
     kind, limit = command.compression_type, command.alpha
     stored = binding.arena.compressed(matrix, *arena.stored_as(kind, values.shape[1]))
     arena.record_compress(
@@ -317,7 +316,7 @@ def _compress(binding: Binding, command: c.CompressMatrix) -> None:
 
 
 def _decompress(binding: Binding, command: c.DecompressMatrix) -> None:
-    matrix, _ = binding.areas.of(command.matrix)
+    matrix = binding.areas[command.matrix].matrix
     if matrix not in binding.compressed:
         raise ComputationError(
             f"c{binding.position}: DecompressMatrix: m{matrix} is not compressed"
@@ -331,7 +330,7 @@ def _decompress(binding: Binding, command: c.DecompressMatrix) -> None:
 
 
 def _accept_input(binding: Binding, command: c.AcceptInput) -> None:
-    binding.zeros.forget(binding.areas.of(command.matrix)[0])
+    binding.zeros.forget(binding.areas[command.matrix].matrix)
     binding.accept(command.matrix, command.node)
 
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from typing import NamedTuple
 
-import attrs
 from nnet3_computation import NnetComputation
 from nnet3_descriptors import Nnet
 
@@ -36,8 +36,7 @@ Shared = Mapping[int, tuple[StepProduct, Step]]
 """By position of a command the product that it shares, and its step of that."""
 
 
-@attrs.frozen(kw_only=True)
-class Plan:
+class Plan(NamedTuple):
     """All changes that lowering makes to a computation, by the position of the command.
 
     Attributes:
@@ -53,19 +52,18 @@ class Plan:
         left_out: Positions of commands that are not bound at all.
     """
 
-    early: Shared = attrs.field(factory=dict)
-    late: Shared = attrs.field(factory=dict)
-    panels: Mapping[int, Factor] = attrs.field(factory=dict)
-    panel_memory: Mapping[Factor, int] = attrs.field(factory=dict)
-    panel_sizes: tuple[int, ...] = ()
-    inputs: Mapping[int, splices.Taps] = attrs.field(factory=dict)
-    idle: frozenset[int] = frozenset()
-    derivatives: Mapping[int, splices.SplicedDerivative] = attrs.field(factory=dict)
-    left_out: frozenset[int] = frozenset()
+    early: Shared
+    late: Shared
+    panels: Mapping[int, Factor]
+    panel_memory: Mapping[Factor, int]
+    panel_sizes: tuple[int, ...]
+    inputs: Mapping[int, splices.Taps]
+    idle: frozenset[int]
+    derivatives: Mapping[int, splices.SplicedDerivative]
+    left_out: frozenset[int]
 
 
-@attrs.frozen
-class Capabilities:
+class Capabilities(NamedTuple):
     """The capabilities of a network on its machine; components are given by their numbers.
 
     Attributes:

@@ -30,10 +30,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import attrs
 from nnet3_computation import commands as c
 
-from nnet3_runtime_cuda.lowering.areas import Place, Trace
+from nnet3_runtime_cuda.lowering.areas import Area, Trace
 
 MOST_STEP_ROWS = 48
 """A step with more rows than this has a fast product of its own on a processor."""
@@ -63,11 +62,11 @@ class Step(NamedTuple):
     Attributes:
         position: Of the Propagate or BackpropNoModelUpdate command.
         component: Number of the component, an affine map.
-        place: The rows to multiply: the source of the copied columns of the input; or the
+        area: The rows to multiply: the source of the copied columns of the input; or the
             derivative of the output, or a copy of it.
         columns: How many columns of the input, or of its derivative, the product takes over.
-        since: Backward, the position from which on the place has the derivative.
-        is_freed: Forward, whether the place is freed before the command, so that only an earlier
+        since: Backward, the position from which on the area has the derivative.
+        is_freed: Forward, whether the area is freed before the command, so that only an earlier
             step can read it.
         copied: Backward, the position of the MatrixCopy of these columns, which is left out.
         target: Backward, where it copies them to.
@@ -75,12 +74,12 @@ class Step(NamedTuple):
 
     position: int
     component: int
-    place: Place
+    area: Area
     columns: int
     since: int = 0
     is_freed: bool = False
     copied: int = -1
-    target: Place | None = None
+    target: Area | None = None
 
 
 class StepProduct(NamedTuple):
@@ -91,17 +90,17 @@ class StepProduct(NamedTuple):
     targets.
 
     Attributes:
-        place: The rows of all steps.
+        area: The rows of all steps.
         steps: In the order of the commands.
     """
 
-    place: Place
+    area: Area
     steps: tuple[Step, ...]
 
     def rows(self, step: Step) -> slice:
         """The rows of the product that are a step's."""
-        first, area = self.place.area.row, step.place.area
-        return slice(area.row - first, area.row_end - first)
+        first = self.area.row
+        return slice(step.area.row - first, step.area.row_end - first)
 
     @classmethod
     def by_position(cls, products: Iterable[StepProduct]) -> dict[int, tuple[StepProduct, Step]]:
@@ -116,19 +115,16 @@ def _products(
     chunks: list[list[Step]] = [[]]
     for step in steps:
         chunk = chunks[-1]
-        rows = sum(each.place.area.rows for each in chunk)
+        rows = sum(each.area.rows for each in chunk)
         if chunk and (rows >= rows_at_once or not continues([*chunk, step])):
             chunks.append([])
         if chunks[-1] or not step.is_freed:
             chunks[-1].append(step)
     for chunk in chunks:
         if len(chunk) >= fewest:
-            matrix, first = chunk[0].place
-            areas = [step.place.area for step in chunk]
+            areas = [step.area for step in chunk]
             row, row_end = min(each.row for each in areas), max(each.row_end for each in areas)
-            yield StepProduct(
-                Place(matrix, attrs.evolve(first, row=row, row_end=row_end)), (*chunk,)
-            )
+            yield StepProduct(areas[0]._replace(row=row, row_end=row_end), (*chunk,))
 
 
 # ---- products before the steps ----
@@ -167,18 +163,18 @@ def known_inputs(
         if isinstance(command, c.Propagate) and can_split(command.component):
             step = _known(trace, position, command, most_rows)
             if step is not None:
-                series[step.component, step.place.matrix].append(step)
+                series[step.component, step.area.matrix].append(step)
 
     def continues(chunk: list[Step]) -> bool:
         """Whether the last step follows the one before."""
         *_, before, step = chunk
-        (matrix, area), (_, last) = step.place, before.place
+        area, last = step.area, before.area
         is_beside = area.row == last.row_end or area.row_end == last.row
         if not is_beside or (area.column, area.column_end) != (last.column, last.column_end):
             return False
         if not trace.is_one_round(before.position, step.position):
             return False
-        return not trace.is_rewritten(matrix, before.position - 1, step.position)
+        return not trace.is_rewritten(area.matrix, before.position - 1, step.position)
 
     for (component, _), steps in series.items():
         yield from _products(steps, rows_at_once(component), FEWEST_EARLY, continues)
@@ -186,29 +182,28 @@ def known_inputs(
 
 def _known(trace: Trace, position: int, command: c.Propagate, most_rows: int) -> Step | None:
     """The step that a command is, if the first columns of its input are known."""
-    place = trace.areas.of(command.input)
-    found = _copy_of_first_columns(trace, place, position) if place.area.rows <= most_rows else None
+    area = trace.areas[command.input]
+    found = _copy_of_first_columns(trace, area, position) if area.rows <= most_rows else None
     if found is None:
         return None
     copied_at, source = found
     if trace.is_rewritten(source.matrix, copied_at, position):
         return None
     is_freed = trace.is_freed(source.matrix, position)
-    return Step(position, command.component, source, source.area.columns, is_freed=is_freed)
+    return Step(position, command.component, source, source.columns, is_freed=is_freed)
 
 
-def _copy_of_first_columns(trace: Trace, place: Place, before: int) -> tuple[int, Place] | None:
-    """The copy in the first columns of a place: its position and its source."""
-    matrix, area = place
+def _copy_of_first_columns(trace: Trace, area: Area, before: int) -> tuple[int, Area] | None:
+    """The copy in the first columns of an area: its position and its source."""
     later = []
-    for use in trace.changes_before(matrix, before):
-        if not use.area.overlaps(attrs.evolve(area, column_end=area.column + 1)):
+    for use in trace.changes_before(area.matrix, before):
+        if not use.area.overlaps(area._replace(column_end=area.column + 1)):
             later.append(use.area)
             continue
         command = trace.commands[use.position]
         if not isinstance(command, c.MatrixCopy) or command.alpha != 1.0:
             return None
-        copied, source = use.area, trace.areas.of(command.input)
+        copied, source = use.area, trace.areas[command.input]
         is_prefix = copied.column == area.column and copied.column_end < area.column_end
         if not is_prefix or (copied.row, copied.row_end) != (area.row, area.row_end):
             return None
@@ -242,29 +237,27 @@ def deferred_derivatives(
         most_rows: The most rows of a step that gains.
     """
     series: dict[tuple[int, int, int, int], list[Step]] = defaultdict(list)
-    kept: dict[Place, tuple[int, Place]] = {}
+    kept: dict[Area, tuple[int, Area]] = {}
     for position in range(trace.computation.forward_end + 1, len(trace.commands)):
         command = trace.commands[position]
         if isinstance(command, c.MatrixCopy) and command.alpha == 1.0:
-            kept[trace.areas.of(command.input)] = position, trace.areas.of(command.output)
+            kept[trace.areas[command.input]] = position, trace.areas[command.output]
         if not (isinstance(command, c.BackpropNoModelUpdate) and command.input_deriv):
             continue
-        rows = trace.areas.of(command.input_deriv).area.rows
+        rows = trace.areas[command.input_deriv].rows
         if rows <= most_rows and can_split(command.component):
             step = _deferred(trace, position, command, kept)
             if step is not None and step.target is not None:
-                kind = step.component, step.target.matrix, step.place.matrix, step.columns
+                kind = step.component, step.target.matrix, step.area.matrix, step.columns
                 series[kind].append(step)
 
-    def touched(place: Place | None, after: int, before: int, *, changes_only: bool) -> bool:
-        return place is not None and trace.is_touched(
-            place, after, before, changes_only=changes_only
-        )
+    def touched(area: Area | None, after: int, before: int, *, changes_only: bool) -> bool:
+        return area is not None and trace.is_touched(area, after, before, changes_only=changes_only)
 
     def continues(chunk: list[Step]) -> bool:
         """Whether all steps of a chunk can wait until the last one."""
         *others, step = chunk
-        last, area = others[-1].place.area, step.place.area
+        last, area = others[-1].area, step.area
         if (last.row_end, last.column) != (area.row, area.column):
             return False
         if touched(step.target, step.position, step.copied, changes_only=False):
@@ -272,7 +265,7 @@ def deferred_derivatives(
         return not any(
             touched(old.target, old.copied, step.position, changes_only=False)
             or touched(old.target, step.position, old.copied, changes_only=False)
-            or touched(old.place, old.since, step.position, changes_only=True)
+            or touched(old.area, old.since, step.position, changes_only=True)
             for old in others
         )
 
@@ -284,37 +277,36 @@ def _deferred(
     trace: Trace,
     position: int,
     command: c.BackpropNoModelUpdate,
-    kept: Mapping[Place, tuple[int, Place]],
+    kept: Mapping[Area, tuple[int, Area]],
 ) -> Step | None:
     """The step that a command is, if the first columns of its input derivative are only copied."""
-    matrix, area = trace.areas.of(command.input_deriv)
-    if area != trace.areas.whole(matrix):
+    area = trace.areas[command.input_deriv]
+    if area != trace.wholes[area.matrix] or not trace.is_zeroed(area.matrix, position):
         return None
-    copy = _only_copy(trace, position, matrix) if trace.is_zeroed(matrix, position) else None
+    copy = _only_copy(trace, position, area)
     if copy is None:
         return None
     copied, target = copy
-    derivative = trace.areas.of(command.output_deriv)
-    since, place = kept.get(derivative, (position, derivative))
+    derivative = trace.areas[command.output_deriv]
+    since, area = kept.get(derivative, (position, derivative))
     if trace.is_touched(derivative, since, position, changes_only=True):
-        since, place = position, derivative
+        since, area = position, derivative
     return Step(
         position,
         command.component,
-        place,
-        target.area.columns,
+        area,
+        target.columns,
         since=since,
         copied=copied,
         target=target,
     )
 
 
-def _only_copy(trace: Trace, position: int, matrix: int) -> tuple[int, Place] | None:
-    """The copy of the first columns of a matrix that is the only use of them."""
-    copy: tuple[int, Place] | None = None
-    whole = trace.areas.whole(matrix)
+def _only_copy(trace: Trace, position: int, whole: Area) -> tuple[int, Area] | None:
+    """The copy of the first columns of a whole matrix that is the only use of them."""
+    copy: tuple[int, Area] | None = None
     split, rest = whole.column_end, []
-    for use in trace.between(matrix, position, len(trace.commands)):
+    for use in trace.between(whole.matrix, position, len(trace.commands)):
         command, area = trace.commands[use.position], use.area
         if isinstance(command, c.DeallocMatrix):
             break
@@ -325,7 +317,7 @@ def _only_copy(trace: Trace, position: int, matrix: int) -> tuple[int, Place] | 
             return None
         if command.alpha != 1.0 or area.rows != whole.rows:
             return None
-        split, copy = area.column_end, (use.position, trace.areas.of(command.output))
+        split, copy = area.column_end, (use.position, trace.areas[command.output])
     is_apart = split < whole.column_end and all(area.column >= split for area in rest)
     return copy if is_apart else None
 
@@ -381,7 +373,7 @@ def step_panels(
             submatrix, is_backward = command.output_deriv, True
         else:
             continue
-        if gains(command.component, trace.areas.of(submatrix).area.rows):
+        if gains(command.component, trace.areas[submatrix].rows):
             factor = Factor(command.component, is_backward, skipped.get(position, 0))
             positions[factor].append(position)
     numbers, sizes = placed(positions, size)

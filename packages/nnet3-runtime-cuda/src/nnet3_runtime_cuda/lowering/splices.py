@@ -39,10 +39,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import attrs
 from nnet3_computation import commands as c
 
-from nnet3_runtime_cuda.lowering.areas import Area, Place, Trace, Use, is_end
+from nnet3_runtime_cuda.lowering.areas import Area, Trace, Use, is_end
 from nnet3_runtime_cuda.lowering.recurrences import MOST_STEP_ROWS
 
 FEWEST_ROWS = MOST_STEP_ROWS + 1
@@ -54,46 +53,41 @@ GainsByTaps = Callable[[int, int, tuple[int, ...]], bool]
 _Copies = tuple[int, ...]
 
 
-@attrs.frozen(kw_only=True)
-class Taps:
+class Taps(NamedTuple):
     """Blocks of rows of a matrix, each as far below the one before.
 
     Attributes:
-        matrix: Number of the matrix.
         area: All rows of the blocks.
-        count: Number of blocks.
+        num_blocks: Number of blocks.
         distance: Of the first rows of two blocks.
     """
 
-    matrix: int
     area: Area
-    count: int
+    num_blocks: int
     distance: int
 
     @property
     def rows(self) -> int:
         """Rows of a block."""
-        return self.area.rows - (self.count - 1) * self.distance
+        return self.area.rows - (self.num_blocks - 1) * self.distance
 
     @property
     def offsets(self) -> tuple[int, ...]:
         """The first row of each block in the area."""
-        return tuple(number * self.distance for number in range(self.count))
+        return tuple(k * self.distance for k in range(self.num_blocks))
 
     @classmethod
-    def of(cls, blocks: Sequence[Place]) -> Taps | None:
+    def of(cls, blocks: Sequence[Area]) -> Taps | None:
         """The taps that are these blocks, in order; None if they are not regular."""
-        (matrix, first), (_, second) = blocks[:2]
+        first, second = blocks[:2]
         distance = second.row - first.row
         if distance <= 0:
             return None
         for number, block in enumerate(blocks):
             shift = number * distance
-            expected = attrs.evolve(first, row=first.row + shift, row_end=first.row_end + shift)
-            if block != (matrix, expected):
+            if block != first._replace(row=first.row + shift, row_end=first.row_end + shift):
                 return None
-        area = attrs.evolve(first, row_end=blocks[-1].area.row_end)
-        return cls(matrix=matrix, area=area, count=len(blocks), distance=distance)
+        return cls(first._replace(row_end=blocks[-1].row_end), len(blocks), distance)
 
 
 class SplicedDerivative(NamedTuple):
@@ -148,8 +142,7 @@ def spliced_derivatives(
         if not isinstance(command, c.Backprop | c.BackpropNoModelUpdate):
             continue
         if command.input_deriv:
-            place = trace.areas.of(command.input_deriv)
-            derivative = _derivative(trace, position, place)
+            derivative = _derivative(trace, position, trace.areas[command.input_deriv])
             if derivative is not None:
                 taps = derivative.taps
                 if gains(command.component, taps.rows, taps.offsets):
@@ -165,26 +158,24 @@ def _inputs(trace: Trace, gains: GainsByTaps) -> Iterator[tuple[int, tuple[Taps,
         if not isinstance(command, c.Propagate | c.Backprop):
             continue
         submatrix = input_of(command)
-        found = _input(trace, position, trace.areas.of(submatrix)) if submatrix else None
+        found = _input(trace, position, trace.areas[submatrix]) if submatrix else None
         if found is not None and gains(command.component, found[0].rows, found[0].offsets):
             yield position, found
 
 
-def _input(trace: Trace, position: int, place: Place) -> tuple[Taps, _Copies] | None:
+def _input(trace: Trace, position: int, area: Area) -> tuple[Taps, _Copies] | None:
     """The taps of an input, if it is a splice."""
-    matrix, area = place
     if area.rows < FEWEST_ROWS:
         return None
     origins, copies = [], []
-    for block in _blocks_of(area, _width(trace, matrix, area, position)):
-        copy = _copy(trace, matrix, block, position)
+    for block in _blocks_of(area, _width(trace, area, position)):
+        copy = _copy(trace, block, position)
         if copy is None:
-            origins.append(Place(matrix, block))
+            origins.append(block)
             continue
-        at, target, (source, copied) = copy
+        at, target, copied = copy
         shift = copied.row - target.row
-        row, row_end = block.row + shift, block.row_end + shift
-        origin = Place(source, attrs.evolve(copied, row=row, row_end=row_end))
+        origin = copied._replace(row=block.row + shift, row_end=block.row_end + shift)
         if trace.is_touched(origin, at, position, changes_only=True):
             return None
         origins.append(origin)
@@ -193,28 +184,28 @@ def _input(trace: Trace, position: int, place: Place) -> tuple[Taps, _Copies] | 
     return None if taps is None else (taps, tuple(copies))
 
 
-def _width(trace: Trace, matrix: int, area: Area, before: int) -> int:
+def _width(trace: Trace, area: Area, before: int) -> int:
     """Columns of the last copy to a part of an area; all columns if there is none."""
-    for use in reversed(trace.between(matrix, -1, before)):
+    for use in reversed(trace.between(area.matrix, -1, before)):
         is_copy = isinstance(trace.commands[use.position], c.MatrixCopy)
         if is_copy and use.changes and use.area.overlaps(area):
             return use.area.columns
     return area.columns
 
 
-def _copy(trace: Trace, matrix: int, block: Area, before: int) -> tuple[int, Area, Place] | None:
+def _copy(trace: Trace, block: Area, before: int) -> tuple[int, Area, Area] | None:
     """The copy that was the last to write to a block: position, target, source.
 
     None if the last to do so was another command, or wrote only a part of it.
     """
-    for use in reversed(trace.between(matrix, -1, before)):
+    for use in reversed(trace.between(block.matrix, -1, before)):
         if use.changes and use.area.overlaps(block):
             command = trace.commands[use.position]
             is_copy = isinstance(command, c.MatrixCopy) and command.alpha == 1.0
             if not (is_copy and use.area.contains(block)):
                 return None
             assert isinstance(command, c.MatrixCopy)
-            return use.position, use.area, trace.areas.of(command.input)
+            return use.position, use.area, trace.areas[command.input]
     return None
 
 
@@ -226,8 +217,8 @@ def _needless(trace: Trace, copies: Mapping[int, _Copies]) -> Iterator[int]:
     for copy in {copy for group in copies.values() for copy in group}:
         command = trace.commands[copy]
         assert isinstance(command, c.MatrixCopy)
-        matrix, area = trace.areas.of(command.output)
-        for use in trace.between(matrix, copy, len(trace.commands)):
+        area = trace.areas[command.output]
+        for use in trace.between(area.matrix, copy, len(trace.commands)):
             if is_end(trace.commands[use.position]):
                 yield copy
                 break
@@ -237,19 +228,19 @@ def _needless(trace: Trace, copies: Mapping[int, _Copies]) -> Iterator[int]:
 
 def _idle(trace: Trace, positions: Collection[int], left_out: frozenset[int]) -> Iterator[int]:
     """The affine maps, of some positions, whose input's matrix holds nothing."""
-    inputs: dict[int, Place] = {}
+    inputs: dict[int, Area] = {}
     for position in positions:
         command = trace.commands[position]
         assert isinstance(command, c.Propagate | c.Backprop)
-        inputs[position] = trace.areas.of(input_of(command))
-    for position, (matrix, _) in inputs.items():
-        uses = trace.between(matrix, -1, len(trace.commands))
-        if all(_is_needless_use(trace, matrix, use, inputs, left_out) for use in uses):
+        inputs[position] = trace.areas[input_of(command)]
+    for position, area in inputs.items():
+        uses = trace.between(area.matrix, -1, len(trace.commands))
+        if all(_is_needless_use(trace, use, inputs, left_out) for use in uses):
             yield position
 
 
 def _is_needless_use(
-    trace: Trace, matrix: int, use: Use, inputs: Mapping[int, Place], left_out: frozenset[int]
+    trace: Trace, use: Use, inputs: Mapping[int, Area], left_out: frozenset[int]
 ) -> bool:
     """Whether the plan does without a use: a copy that is left out, or an input read elsewhere.
 
@@ -257,20 +248,19 @@ def _is_needless_use(
     """
     if use.changes:
         return use.position in left_out or is_end(trace.commands[use.position])
-    return inputs.get(use.position) == (matrix, use.area)
+    return inputs.get(use.position) == use.area
 
 
 # ---- derivatives ----
 
 
-def _derivative(trace: Trace, position: int, place: Place) -> SplicedDerivative | None:
+def _derivative(trace: Trace, position: int, area: Area) -> SplicedDerivative | None:
     """The blocks of an input derivative and the commands that add them, if it is of a splice."""
-    matrix, area = place
-    if area.rows < FEWEST_ROWS or not trace.is_zeroed(matrix, position):
+    if area.rows < FEWEST_ROWS or not trace.is_zeroed(area.matrix, position):
         return None
     added: list[int] = []
     sources, targets = [], []
-    for use in trace.between(matrix, position, len(trace.commands)):
+    for use in trace.between(area.matrix, position, len(trace.commands)):
         command = trace.commands[use.position]
         if isinstance(command, c.DeallocMatrix):
             break
@@ -281,15 +271,15 @@ def _derivative(trace: Trace, position: int, place: Place) -> SplicedDerivative 
             return None
         added.append(use.position)
         sources.append(use.area)
-        targets.append(trace.areas.of(command.output))
+        targets.append(trace.areas[command.output])
     width = sources[0].columns if sources else area.columns
     taps = Taps.of(targets) if len(sources) > 1 else None
     if taps is None or sources != _blocks_of(area, width) or taps.distance > taps.rows:
         return None
-    others = trace.between(taps.matrix, added[0], added[-1])
+    others = trace.between(taps.area.matrix, added[0], added[-1])
     if any(use.area.overlaps(taps.area) for use in others if use.position not in added):
         return None
-    return SplicedDerivative(matrix, taps, tuple(added))
+    return SplicedDerivative(area.matrix, taps, tuple(added))
 
 
 def input_of(command: c.Propagate | c.Backprop | c.BackpropNoModelUpdate) -> int:
@@ -302,4 +292,4 @@ def _blocks_of(area: Area, width: int) -> list[Area]:
     columns = range(area.column, area.column_end, width)
     if area.columns % width:
         return []
-    return [attrs.evolve(area, column=column, column_end=column + width) for column in columns]
+    return [area._replace(column=column, column_end=column + width) for column in columns]

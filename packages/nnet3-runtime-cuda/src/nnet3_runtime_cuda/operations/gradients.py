@@ -57,7 +57,6 @@ class NaturalGradientOptions:
             raise ValueError(f"'num_minibatches_history' must be 0 or > 1: {value}")
 
 
-@attrs.frozen(eq=False)
 class FisherEstimate:
     """Stands for the estimate of one Fisher matrix, over the minibatches of a training run.
 
@@ -67,7 +66,8 @@ class FisherEstimate:
         options: The options for estimating the matrix.
     """
 
-    options: NaturalGradientOptions
+    def __init__(self, options: NaturalGradientOptions) -> None:
+        self.options = options
 
     def rank(self, dim: int) -> int:
         """The rank of the estimate for rows of `dim` columns; 0 if such rows do not change."""
@@ -88,8 +88,7 @@ class FisherEstimate:
         return min(0.9, 1.0 - math.exp(-rows / self.options.num_samples_history))
 
 
-@attrs.frozen(eq=False)
-class AffinePreconditioner:
+class AffinePreconditioner(NamedTuple):
     """The natural gradient of an affine map; it preconditions rows of input and output derivative.
 
     The preconditioned inputs are s (X - H W) and the preconditioned output derivatives
@@ -201,8 +200,7 @@ def check_shape(w: Array, rank: int, dim: int) -> None:
         )
 
 
-@attrs.frozen(eq=False)
-class TimeSplice:
+class TimeSplice(NamedTuple):
     """A splice at constant distances: each row holds several rows of a matrix side by side.
 
     Row i is [x[i + offsets[0]], x[i + offsets[1]], ...]. Of a parameter matrix A with as many
@@ -251,8 +249,7 @@ GradientProduct = Callable[[Array, Array, Array | None, bool], None]
 (rows, output_dim); out, (output_dim, input_dim); scale, (1,) or None for 1; and whether to add."""
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class AffineGradient:
+class AffineGradient(NamedTuple):
     """The gradient of an affine map: its operands, and the arrays to add it to.
 
     Attributes:

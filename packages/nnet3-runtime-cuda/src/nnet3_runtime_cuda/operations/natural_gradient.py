@@ -7,8 +7,6 @@ matrices: it projects rows on W, finds their scale, and updates W (`Operations.s
 
 from __future__ import annotations
 
-import attrs
-
 from nnet3_runtime_cuda.operations.gradients import (
     AffineGradient,
     AffinePreconditioner,
@@ -47,11 +45,11 @@ def record_natural_gradient(
                 return
         elif precondition_rows_of(rows, height, len(d.w), other=width):
             d = _preconditioned(tape, d)
-            gradient = attrs.evolve(gradient, dy=d.x.blocks[0][0])
+            gradient = gradient._replace(dy=d.x.blocks[0][0])
         if tape.preconditions_rows and precondition_rows_of(rows, width, len(x.w), other=height):
             # Preconditioned rows are no splice any more, but this costs less than it saves.
             x = _preconditioned(tape, x)
-            gradient = attrs.evolve(gradient, product=None)
+            gradient = gradient._replace(product=None)
         _record_products(tape, x, d, gradient, scale)
     if tape.preconditions_rows:
         tape.update_estimates(used)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import attrs
 import numpy as np
 
 from nnet3_runtime_cuda.operations.protocol import Array, Operations
@@ -43,7 +42,6 @@ ROWS = range(2, 385)
 """The numbers of rows for which panels make products faster."""
 
 
-@attrs.frozen(eq=False)
 class Panels:
     """A (inner, columns) matrix as panels.
 
@@ -53,7 +51,8 @@ class Panels:
             (panels, terms, width).
     """
 
-    groups: tuple[tuple[int, tuple[tuple[slice, Array], ...]], ...]
+    def __init__(self, groups: tuple[tuple[int, tuple[tuple[slice, Array], ...]], ...]) -> None:
+        self.groups = groups
 
     @classmethod
     def of(cls, matrix: Array) -> Panels:
