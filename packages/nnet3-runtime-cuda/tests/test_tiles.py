@@ -379,7 +379,7 @@ def test_blocks_cover_the_rows(distance: int, rows: int, most_rows: int) -> None
     sizes = [block.rows for block in blocks]
     assert max(sizes) <= max(most_rows, distance) + distance
     assert max(sizes) - min(sizes) <= 2 * distance
-    assert sum(sizes) == tiles.count * distance
+    assert sum(sizes) == tiles.num_tiles * distance
 
 
 @pytest.mark.parametrize(("rows", "frames"), [(6, 2), (7, 4), (8, 2)])

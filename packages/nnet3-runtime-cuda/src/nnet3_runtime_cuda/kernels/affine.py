@@ -82,9 +82,9 @@ class FixedAffineKernel(Kernel):
             record_factor_product(b.tape, b.dy, factor, dx, add=b.add)
 
 
-@kernel_for(components.AffineComponent)
+@kernel_for(components.AffineComponent, components.NaturalGradientAffineComponent)
 class AffineKernel(FixedAffineKernel):
-    """y = x A^T + b.
+    """y = x A^T + b; the second type has the natural gradient on both sides of A.
 
     If x is a splice, the processor computes several frames with fewer products: see `TiledProduct`.
     """
@@ -93,9 +93,12 @@ class AffineKernel(FixedAffineKernel):
     preconditioner: AffinePreconditioner | None = None
 
     def prepare(self) -> None:
-        """Finds the parameters."""
+        """Finds the parameters, and sets up the preconditioner, if there is one."""
         self.linear = self.store.parameters["linear_params"]
         self.bias = self.store.parameters["bias_params"]
+        if isinstance(self.component, components.NaturalGradientAffineComponent):
+            sides = options_of_sides(self.component)
+            self.preconditioner = self.store.affine_preconditioner(*sides)
 
     def gains_by_splice(self, tape: Operations, num_rows: int, offsets: Sequence[int]) -> bool:
         """Whether products with such a splice are computed by tiles."""
@@ -160,18 +163,7 @@ class AffineKernel(FixedAffineKernel):
 
     def record_gradient(self, tape: Operations, gradient: AffineGradient) -> None:
         """Records the natural gradient, if there is one and it is wanted, or the plain one."""
-        natural = self.store.natural_gradient
-        record_affine_gradient(tape, gradient, self.preconditioner if natural else None)
-
-
-@kernel_for(components.NaturalGradientAffineComponent)
-class NaturalGradientAffineKernel(AffineKernel):
-    """y = x A^T + b, with the natural gradient on both sides of A."""
-
-    def prepare(self) -> None:
-        """Sets up the preconditioner."""
-        super().prepare()
-        self.preconditioner = self.store.affine_preconditioner(*options_of_sides(self.component))
+        record_affine_gradient(tape, gradient, self.natural(self.preconditioner))
 
 
 @kernel_for(components.LinearComponent)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors.components import Component, PrecomputedIndexes
+from nnet3_descriptors.components import Component
 from nnet3_descriptors.files import maps_of
 
 from nnet3_runtime_cuda.operations import Array, Operations, Tape
@@ -54,7 +55,7 @@ class Propagation(NamedTuple):
         x: Input, (rows in, input_dim).
         y: Output, (rows out, output_dim); the same array as x if the component may work in place.
         add: Whether to add the result to the values of y (only for components that add).
-        indexes: The precomputed indexes of the component.
+        indexes: The precomputed indexes, of the type that the component makes; or None.
         memo: The memo for arrays that Backprop needs, if the component uses a memo and Backprop
             runs.
         known: The product of the first columns of x, if `propagate_known` has computed it; only
@@ -69,7 +70,7 @@ class Propagation(NamedTuple):
     x: Array
     y: Array
     add: bool = False
-    indexes: PrecomputedIndexes | None = None
+    indexes: Any = None
     memo: Memo | None = None
     known: KnownPart | None = None
     panels: Panels | None = None
@@ -87,7 +88,7 @@ class Backpropagation(NamedTuple):
         dx: Derivative with respect to the input, (rows in, input_dim), to be computed; None if it
             is not wanted; the same array as dy if the component may work in place.
         add: Whether to add the result to the values of dx (only for components that add).
-        indexes: The precomputed indexes of the component.
+        indexes: As in `Propagation`.
         memo: The memo of the forward pass.
         signs: The signs of y, as `Operations.pack_signs` gives them, in place of y, which is not
             set (only for kernels that take them). Their memory may be that of dx.
@@ -108,7 +109,7 @@ class Backpropagation(NamedTuple):
     dy: Array
     dx: Array | None
     add: bool = False
-    indexes: PrecomputedIndexes | None = None
+    indexes: Any = None
     memo: Memo | None = None
     signs: Array | None = None
     update: bool = False
@@ -301,7 +302,7 @@ class ComponentStore:
         return memory[:, :columns]
 
     def part(self, prefix: str) -> ComponentStore:
-        """The store of one part of a composite component."""
+        """The store of one part of a composite component; states and estimates are in both."""
 
         def own(arrays: dict[str, Array]) -> dict[str, Array]:
             return {
@@ -310,18 +311,9 @@ class ComponentStore:
                 if name.startswith(prefix)
             }
 
-        store = ComponentStore(
-            parameters=own(self.parameters),
-            directions=lambda: own(self.directions),
-            natural_gradient=self.natural_gradient,
-            rng=self._rng,
-            draws=self._draws,
-            dtype=self.dtype,
-            new_tape=self._new_tape,
-            is_fixed=self.is_fixed,
-            has_exact_zeros=self.has_exact_zeros,
-        )
-        store.states, store.estimates = self.states, self.estimates
+        store = copy.copy(self)
+        vars(store).pop("directions", None)
+        store.parameters, store._directions = own(self.parameters), lambda: own(self.directions)
         return store
 
 
@@ -390,8 +382,17 @@ class Kernel:
 
     def with_statistics(self) -> Component:
         """The component with the statistics that have been recorded so far."""
-        component: Component = self.component
+        return self.replaced()
+
+    def replaced(self, **values: Any) -> Component:
+        """The component with other values of some fields."""
+        component: Component = self.component.replace(**values) if values else self.component
         return component
+
+    def natural(self, estimate: _T) -> _T | None:
+        """An estimate, if the store and the component, if it has a say, want natural gradients."""
+        is_wanted = getattr(self.component, "use_natural_gradient", True)
+        return estimate if is_wanted and self.store.natural_gradient else None
 
     def chance(self, probability: float) -> bool:
         """True with the given probability."""
@@ -406,6 +407,12 @@ def same_array(a: Array | None, b: Array | None) -> bool:
         return False
     left, right = a.__array_interface__, b.__array_interface__
     return bool(left["data"] == right["data"] and a.strides == b.strides)
+
+
+def copy_unless_same(tape: Operations, source: Array, out: Array) -> None:
+    """Records out = source, unless they are the very same memory."""
+    if not same_array(source, out):
+        tape.copy(source, out)
 
 
 def column_blocks(a: Array, dim: int) -> list[Array]:

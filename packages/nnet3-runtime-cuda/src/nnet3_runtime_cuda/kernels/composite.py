@@ -37,9 +37,7 @@ class CompositeKernel(Kernel):
 
     def with_statistics(self) -> Component:
         """The component with the statistics of its parts."""
-        parts = tuple(kernel.with_statistics() for kernel in self.parts)
-        component: Component = self.component.replace(components=parts)
-        return component
+        return self.replaced(components=tuple(kernel.with_statistics() for kernel in self.parts))
 
     def _groups(self, rows: int) -> list[slice]:
         size = self.component.max_rows_process

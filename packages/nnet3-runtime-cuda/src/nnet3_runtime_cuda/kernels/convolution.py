@@ -6,7 +6,10 @@ import itertools
 from typing import NamedTuple
 
 import numpy as np
-from nnet3_descriptors.components import PrecomputedIndexes, TimeHeightConvolutionComponent
+from nnet3_descriptors.components import (
+    TimeHeightConvolutionComponent,
+    TimeOffsetPrecomputedIndexes,
+)
 
 from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation
 from nnet3_runtime_cuda.kernels.heights import (
@@ -154,7 +157,7 @@ class TimeHeightConvolutionKernel(Kernel):
             return
         linear, bias = (self.store.directions[name] for name in ("linear_params", "bias_params"))
         by_height = self._by_height(b.dy, slice(None))
-        if not self.store.natural_gradient or not self.component.use_natural_gradient:
+        if self.natural(self.input_side) is None:
             self._record_backward(b, linear)
             add_column_sum(b.tape, by_height, bias)
             return
@@ -261,7 +264,7 @@ class HeightProducts:
         self,
         tape: Operations,
         x: Array,
-        indexes: PrecomputedIndexes | None,
+        indexes: TimeOffsetPrecomputedIndexes,
         weights: Array,
         bias: Array,
         y: Array,
@@ -277,7 +280,7 @@ class HeightProducts:
         self,
         tape: Operations,
         x: Array,
-        indexes: PrecomputedIndexes | None,
+        indexes: TimeOffsetPrecomputedIndexes,
         dy: Array,
         gradient: Array,
     ) -> None:

@@ -13,7 +13,7 @@ from nnet3_runtime_cuda.kernels.base import (
     Kernel,
     Propagation,
     column_blocks,
-    same_array,
+    copy_unless_same,
 )
 from nnet3_runtime_cuda.kernels.parameters import add_count_above
 from nnet3_runtime_cuda.kernels.registry import kernel_for
@@ -147,8 +147,7 @@ class NoOpKernel(Kernel):
 
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""
-        if not same_array(p.x, p.y):
-            p.tape.copy(p.x, p.y)
+        copy_unless_same(p.tape, p.x, p.y)
 
     def backprop(self, b: Backpropagation) -> None:
         """Records the backward pass."""
@@ -156,8 +155,8 @@ class NoOpKernel(Kernel):
             return
         if self.component.backprop_scale != 1.0:
             b.tape.multiply(b.dy, self.component.backprop_scale, b.dx)
-        elif not same_array(b.dx, b.dy):
-            b.tape.copy(b.dy, b.dx)
+        else:
+            copy_unless_same(b.tape, b.dy, b.dx)
 
 
 @kernel_for(components.FixedScaleComponent)
@@ -197,8 +196,8 @@ class FixedBiasKernel(Kernel):
 
     def backprop(self, b: Backpropagation) -> None:
         """Records the backward pass."""
-        if b.dx is not None and not same_array(b.dx, b.dy):
-            b.tape.copy(b.dy, b.dx)
+        if b.dx is not None:
+            copy_unless_same(b.tape, b.dy, b.dx)
 
 
 @kernel_for(components.ElementwiseProductComponent)
@@ -242,8 +241,7 @@ class ClipGradientKernel(Kernel):
 
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""
-        if not same_array(p.x, p.y):
-            p.tape.copy(p.x, p.y)
+        copy_unless_same(p.tape, p.x, p.y)
 
     def backprop(self, b: Backpropagation) -> None:
         """Records the backward pass."""
@@ -309,13 +307,12 @@ class ClipGradientKernel(Kernel):
 
     def with_statistics(self) -> components.Component:
         """The component with its present counts."""
-        changed: components.Component = self.component.replace(
+        return self.replaced(
             num_clipped=int(self.num_clipped[0, 0]),
             count=int(self.count),
             num_self_repaired=int(self.num_self_repaired[0, 0]),
             num_backpropped=self.num_backpropped,
         )
-        return changed
 
 
 def _record_mean_norm(tape: Operations, a: Array, out: Array) -> None:

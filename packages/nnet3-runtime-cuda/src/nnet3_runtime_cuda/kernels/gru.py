@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 from nnet3_descriptors import components
@@ -35,16 +34,14 @@ class _GruKernel(Kernel):
 
     def with_statistics(self) -> components.Component:
         """The component with averages made of the sums."""
-        component: components.Component = self.component
         if self.count == 0.0:
-            return component
-        changed: dict[str, Any] = {
-            "count": self.count,
-            "value_avg": (self.value_sum / self.count).astype(np.float32),
-            "deriv_avg": (self.deriv_sum / self.count).astype(np.float32),
-            "self_repair_total": float(self.self_repair_total[0, 0]),
-        }
-        return component.replace(**changed)
+            return self.replaced()
+        return self.replaced(
+            count=self.count,
+            value_avg=(self.value_sum / self.count).astype(np.float32),
+            deriv_avg=(self.deriv_sum / self.count).astype(np.float32),
+            self_repair_total=float(self.self_repair_total[0, 0]),
+        )
 
     def _record_cell(self, tape: Operations, z: Array, h: Array, c_prev: Array, c: Array) -> None:
         """Records c = h + z (c_prev - h)."""
@@ -154,10 +151,8 @@ class GruNonlinearityKernel(_GruKernel):
         if b.update:
             gated = tape.scratch(*r.shape)
             tape.multiply(r, s_prev, gated)
-            direction = self.store.directions["w_h"]
-            gradient = AffineGradient(xs=[gated], dy=da, linear=direction)
-            natural = self.store.natural_gradient
-            record_affine_gradient(tape, gradient, self.preconditioner if natural else None)
+            gradient = AffineGradient([gated], da, self.store.directions["w_h"])
+            record_affine_gradient(tape, gradient, self.natural(self.preconditioner))
         if b.dx is None:
             return
         tape.add(b.dx[:, self.hpart_at], da, b.dx[:, self.hpart_at])
@@ -207,8 +202,7 @@ class OutputGruNonlinearityKernel(_GruKernel):
         term = tape.scratch(*da.shape)
         if b.update:
             tape.multiply(c_prev, da, term)
-            natural = self.preconditioner if self.store.natural_gradient else None
-            direction = self.store.directions["w_h"]
+            natural, direction = self.natural(self.preconditioner), self.store.directions["w_h"]
             record_vector_update(tape, term, direction, natural, is_scratch=True)
         if b.dx is not None:
             tape.add(b.dx[:, self.hpart_at], da, b.dx[:, self.hpart_at])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from nnet3_descriptors.components import Component, LstmNonlinearityComponent
 
@@ -60,19 +58,16 @@ class LstmNonlinearityKernel(Kernel):
 
     def with_statistics(self) -> Component:
         """The component with averages made of the sums."""
-        component: Component = self.component
         count = float(self.count_and_one[0, 0]) - 1.0
         if count == 0.0:
-            return component
-        changed: dict[str, Any] = {
-            "count": count,
-            "value_avg": (self.value_sum / count).astype(np.float32),
-            "deriv_avg": (self.deriv_sum / count).astype(np.float32),
-            "self_repair_prob": (self.self_repair_total[:, 0] / (count * self.cell_dim)).astype(
-                np.float32
-            ),
-        }
-        return component.replace(**changed)
+            return self.replaced()
+        repaired = self.self_repair_total[:, 0] / (count * self.cell_dim)
+        return self.replaced(
+            count=count,
+            value_avg=(self.value_sum / count).astype(np.float32),
+            deriv_avg=(self.deriv_sum / count).astype(np.float32),
+            self_repair_prob=repaired.astype(np.float32),
+        )
 
     def _parts(self, a: Array) -> list[Array]:
         """The five parts of an input or its derivative, as views of (rows, cell_dim)."""

@@ -12,15 +12,10 @@ from nnet3_runtime_cuda.kernels.base import (
     Kernel,
     Propagation,
     as_blocks,
-    same_array,
+    copy_unless_same,
 )
 from nnet3_runtime_cuda.kernels.registry import kernel_for
 from nnet3_runtime_cuda.operations import Array, Operations
-
-
-def _copy_unless_same(tape: Operations, source: Array, out: Array) -> None:
-    if not same_array(source, out):
-        tape.copy(source, out)
 
 
 @kernel_for(components.DropoutComponent)
@@ -109,10 +104,9 @@ class GeneralDropoutKernel(Kernel):
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""
         if self._is_identity():
-            _copy_unless_same(p.tape, p.x, p.y)
+            copy_unless_same(p.tape, p.x, p.y)
             return
         indexes, tape, dim = p.indexes, p.tape, self.component.block_dim
-        assert isinstance(indexes, components.GeneralDropoutPrecomputedIndexes)
         shape = (indexes.num_mask_rows, dim)
         mask = tape.scratch(*shape) if p.memo is None else tape.persistent(*shape)
         if p.memo is not None:
@@ -180,10 +174,9 @@ class GeneralDropoutKernel(Kernel):
         if b.dx is None:
             return
         if self._is_identity():
-            _copy_unless_same(b.tape, b.dy, b.dx)
+            copy_unless_same(b.tape, b.dy, b.dx)
             return
         assert b.memo is not None
-        assert isinstance(b.indexes, components.GeneralDropoutPrecomputedIndexes)
         self._record_product(b.tape, b.dy, b.memo["mask"], b.indexes, b.dx)
 
 
@@ -197,10 +190,9 @@ class SpecAugmentTimeMaskKernel(Kernel):
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""
         if self._is_identity():
-            _copy_unless_same(p.tape, p.x, p.y)
+            copy_unless_same(p.tape, p.x, p.y)
             return
         indexes, rows = p.indexes, len(p.x)
-        assert isinstance(indexes, components.SpecAugmentTimeMaskPrecomputedIndexes)
         mask = p.tape.scratch(rows, 1) if p.memo is None else p.tape.persistent(rows, 1)
         if p.memo is not None:
             p.memo["mask"] = mask
@@ -227,7 +219,7 @@ class SpecAugmentTimeMaskKernel(Kernel):
         if b.dx is None:
             return
         if self._is_identity():
-            _copy_unless_same(b.tape, b.dy, b.dx)
+            copy_unless_same(b.tape, b.dy, b.dx)
             return
         assert b.memo is not None
         b.tape.multiply(b.dy, b.memo["mask"], b.dx)

@@ -73,8 +73,7 @@ class NonlinearKernel(Kernel):
         if self.oderiv_count:
             changed["oderiv_count"] = self.oderiv_count
             changed["oderiv_rms"] = np.sqrt(_as_average(self.oderiv_sumsq, self.oderiv_count))
-        component: components.Component = self.component.replace(**changed)
-        return component
+        return self.replaced(**changed)
 
     # ---- statistics of activations ----
 
@@ -272,11 +271,6 @@ class TanhKernel(SaturatingKernel):
         p.tape.tanh(p.x, p.y)
 
 
-def rectifier_derivative(tape: Operations, y: Array, out: Array) -> None:
-    """Records out = 1 where y > 0, else 0."""
-    tape.is_positive(y, out)
-
-
 def count_active(tape: Operations, y: Array, out: Array) -> None:
     """Records in how many rows y > 0, which is the sum of the derivative of the rectifier."""
     tape.count_positive(y, out)
@@ -308,7 +302,7 @@ class RectifiedLinearKernel(NonlinearKernel):
             if b.signs is not None:
                 b.tape.unpack_signs(y, positive)
             else:
-                rectifier_derivative(b.tape, y, positive)
+                b.tape.is_positive(y, positive)
             b.tape.multiply(dy, positive, dx)
         if b.update:
             self._record_repair(b.tape, b.dx)

@@ -289,16 +289,14 @@ class BatchNormKernel(Kernel):
 
     def with_statistics(self) -> components.Component:
         """The component with averages made of the sums."""
-        component: components.Component = self.component
         if self.count == 0.0:
-            return component
+            return self.replaced()
         mean = self.sum / self.count
-        changed: components.Component = self.component.replace(
+        return self.replaced(
             count=self.count,
             stats_mean=mean.astype(np.float32),
             stats_var=(self.sumsq / self.count - mean**2).astype(np.float32),
         )
-        return changed
 
 
 SMALLEST_PROBABILITY = 1.0e-20

@@ -78,15 +78,13 @@ class RestrictedAttentionKernel(Kernel):
 
     def with_statistics(self) -> components.Component:
         """The component with its present statistics."""
-        component: components.Component = self.component
         if self.count == 0.0:
-            return component
-        changed: dict[str, Any] = {
-            "stats_count": self.count,
-            "entropy_stats": self.entropy[:, 0].copy(),
-            "posterior_stats": self.posterior.copy(),
-        }
-        return component.replace(**changed)
+            return self.replaced()
+        return self.replaced(
+            stats_count=self.count,
+            entropy_stats=self.entropy[:, 0].copy(),
+            posterior_stats=self.posterior.copy(),
+        )
 
     def _weights(self, c: Array, head: int) -> Array:
         dim = self.component.context_dim
@@ -209,7 +207,6 @@ class StatisticsExtractionKernel(Kernel):
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""
         tape, indexes, dim = p.tape, p.indexes, self.component.input_dim
-        assert isinstance(indexes, components.StatisticsExtractionPrecomputedIndexes)
         ranges = indexes.forward_indexes
         y = tape.scratch(*p.y.shape) if p.add else p.y
         tape.copy(self.store.constant(indexes.counts), y[:, 0])
@@ -225,7 +222,6 @@ class StatisticsExtractionKernel(Kernel):
         if b.dx is None:
             return
         indexes, tape, dim = b.indexes, b.tape, self.component.input_dim
-        assert isinstance(indexes, components.StatisticsExtractionPrecomputedIndexes)
         rows = np.asarray(indexes.backward_indexes, dtype=np.int64)
         d_sum, d_sumsq = (tape.scratch(len(b.dy), dim) for _ in range(2))
         tape.copy(b.dy[:, 1 : dim + 1], d_sum)
@@ -264,7 +260,6 @@ class StatisticsPoolingKernel(Kernel):
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""
         tape, indexes = p.tape, p.indexes
-        assert isinstance(indexes, components.StatisticsPoolingPrecomputedIndexes)
         logs = self.component.num_log_count_features
         counts = tape.scratch(len(p.y), 1)
         record_row_range_sums(tape, p.x[:, :1], indexes.forward_indexes, counts, add=False)
@@ -287,7 +282,6 @@ class StatisticsPoolingKernel(Kernel):
         if b.dx is None:
             return
         tape, indexes = b.tape, b.indexes
-        assert isinstance(indexes, components.StatisticsPoolingPrecomputedIndexes)
         logs = self.component.num_log_count_features
         dy = tape.scratch(*b.dy.shape)
         tape.copy(b.dy, dy)
@@ -331,13 +325,12 @@ class BackpropTruncationKernel(Kernel):
 
     def with_statistics(self) -> components.Component:
         """The component with its present counts."""
-        changed: components.Component = self.component.replace(
+        return self.replaced(
             num_clipped=float(self.num_clipped[0, 0]),
             num_zeroed=float(self.num_zeroed[0, 0]),
             count=float(self.counts[0]),
             count_zeroing_boundaries=float(self.counts[1]),
         )
-        return changed
 
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""
@@ -350,7 +343,6 @@ class BackpropTruncationKernel(Kernel):
         """Records the backward pass."""
         if b.dx is None:
             return
-        assert isinstance(b.indexes, components.BackpropTruncationPrecomputedIndexes)
         tape, c = b.tape, self.component
         tape.multiply(b.dy, c.scale, b.dx)
         squares, factor = tape.scratch(len(b.dx)), tape.scratch(len(b.dx))
@@ -381,11 +373,9 @@ class BackpropTruncationKernel(Kernel):
 class DistributeKernel(Kernel):
     """Each row of y is a block of columns of x: number source_blocks[i] of all blocks."""
 
-    def _blocks(self, indexes: components.PrecomputedIndexes | None) -> Array:
+    def _blocks(self, indexes: components.DistributePrecomputedIndexes) -> Array:
         """The number of the block of x that each row of y is, counted along the rows of x."""
-        assert isinstance(indexes, components.DistributePrecomputedIndexes)
-        blocks: Array = np.asarray(indexes.source_blocks, dtype=np.int64)
-        return blocks
+        return np.asarray(indexes.source_blocks, dtype=np.int64)
 
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""

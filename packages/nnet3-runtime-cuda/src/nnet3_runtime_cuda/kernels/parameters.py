@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors.components import PrecomputedIndexes, TimeOffsetPrecomputedIndexes
+from nnet3_descriptors.components import TimeOffsetPrecomputedIndexes
 
 from nnet3_runtime_cuda.kernels.base import ComponentStore
 from nnet3_runtime_cuda.operations import Array, Operations
@@ -159,7 +159,7 @@ def record_vector_update(
 # ---- rows: at offsets in time, in ranges, and totals of them ----
 
 
-def rows_at_offsets(x: Array, indexes: PrecomputedIndexes | None, num_rows: int) -> list[Array]:
+def rows_at_offsets(x: Array, indexes: TimeOffsetPrecomputedIndexes, num_rows: int) -> list[Array]:
     """For each time offset the rows of x that the rows of the output need: views of x.
 
     Args:
@@ -167,7 +167,6 @@ def rows_at_offsets(x: Array, indexes: PrecomputedIndexes | None, num_rows: int)
         indexes: The precomputed indexes of the component.
         num_rows: Number of rows of the output.
     """
-    assert isinstance(indexes, TimeOffsetPrecomputedIndexes)
     stride = indexes.row_stride
     return [
         x[start : start + stride * (num_rows - 1) + 1 : stride] for start in indexes.row_offsets

@@ -10,7 +10,7 @@ from nnet3_runtime_cuda.kernels.base import (
     Kernel,
     Propagation,
     as_blocks,
-    same_array,
+    copy_unless_same,
     same_blocks,
 )
 from nnet3_runtime_cuda.kernels.fixed_maps import FixedScaleKernel
@@ -23,41 +23,35 @@ SMALLEST_SCALE = 1.0e-4
 """The least magnitude of scales in a ScaleAndOffsetComponent; smaller ones keep their sign only."""
 
 
-@kernel_for(components.PerElementScaleComponent)
+@kernel_for(components.PerElementScaleComponent, components.NaturalGradientPerElementScaleComponent)
 class PerElementScaleKernel(FixedScaleKernel):
-    """y = x s with trainable s; the gradient is the sum over the rows of x dy."""
+    """y = x s with trainable s; the gradient is the sum over the rows of x dy.
+
+    The second type has the natural gradient.
+    """
 
     preconditioner: FisherEstimate | None = None
 
     def prepare(self) -> None:
-        """Finds the parameters."""
+        """Finds the parameters, and sets up the preconditioner, if there is one."""
+        c = self.component
         self.scales = self.store.parameters["scales"]
+        if isinstance(c, components.NaturalGradientPerElementScaleComponent):
+            self.preconditioner = self.store.estimate(
+                NaturalGradientOptions(
+                    rank=c.rank,
+                    update_period=c.update_period,
+                    num_samples_history=c.num_samples_history,
+                    alpha=c.alpha,
+                )
+            )
 
     def update(self, tape: Operations, x: Array, dy: Array) -> None:
         """Records the addition of the gradient."""
         product = tape.scratch(*x.shape)
         tape.multiply(x, dy, product)
-        preconditioner = self.preconditioner if self.store.natural_gradient else None
-        direction = self.store.directions["scales"]
-        record_vector_update(tape, product, direction, preconditioner, is_scratch=True)
-
-
-@kernel_for(components.NaturalGradientPerElementScaleComponent)
-class NaturalGradientPerElementScaleKernel(PerElementScaleKernel):
-    """y = x s, with the natural gradient."""
-
-    def prepare(self) -> None:
-        """Sets up the preconditioner."""
-        super().prepare()
-        c = self.component
-        self.preconditioner = self.store.estimate(
-            NaturalGradientOptions(
-                rank=c.rank,
-                update_period=c.update_period,
-                num_samples_history=c.num_samples_history,
-                alpha=c.alpha,
-            )
-        )
+        natural, direction = self.natural(self.preconditioner), self.store.directions["scales"]
+        record_vector_update(tape, product, direction, natural, is_scratch=True)
 
 
 @kernel_for(components.PerElementOffsetComponent)
@@ -76,16 +70,11 @@ class PerElementOffsetKernel(Kernel):
 
     def backprop(self, b: Backpropagation) -> None:
         """Records the backward pass."""
-        if b.dx is not None and not same_array(b.dx, b.dy):
-            b.tape.copy(b.dy, b.dx)
+        if b.dx is not None:
+            copy_unless_same(b.tape, b.dy, b.dx)
         if b.update:
-            natural = self.store.natural_gradient and self.component.use_natural_gradient
-            record_vector_update(
-                b.tape,
-                as_blocks(b.dy, self.offsets.size),
-                self.store.directions["offsets"],
-                self.preconditioner if natural else None,
-            )
+            dy, direction = as_blocks(b.dy, self.offsets.size), self.store.directions["offsets"]
+            record_vector_update(b.tape, dy, direction, self.natural(self.preconditioner))
 
 
 @kernel_for(components.ScaleAndOffsetComponent)
@@ -133,22 +122,14 @@ class ScaleAndOffsetKernel(Kernel):
             b.tape.multiply(dy, self.scales, as_blocks(b.dx, dim))
 
     def _update(self, tape: Operations, y: Array, dy: Array) -> None:
-        natural = self.store.natural_gradient and self.component.use_natural_gradient
-        directions = self.store.directions
-        record_vector_update(
-            tape, dy, directions["offsets"], self.offset_preconditioner if natural else None
-        )
+        scales, offsets = (self.store.directions[name] for name in ("scales", "offsets"))
+        record_vector_update(tape, dy, offsets, self.natural(self.offset_preconditioner))
         product = tape.scratch(*y.shape)
         tape.subtract(y, self.offsets, product)
         tape.divide(product, self._nonzero_scales(tape), product)
         tape.multiply(product, dy, product)
-        record_vector_update(
-            tape,
-            product,
-            directions["scales"],
-            self.scale_preconditioner if natural else None,
-            is_scratch=True,
-        )
+        natural = self.natural(self.scale_preconditioner)
+        record_vector_update(tape, product, scales, natural, is_scratch=True)
 
 
 @kernel_for(components.ConstantComponent, components.ConstantFunctionComponent)
@@ -174,10 +155,5 @@ class ConstantKernel(Kernel):
         if b.dx is not None and not b.add:
             b.tape.fill(0.0, b.dx)
         if b.update and self.is_updatable:
-            natural = self.store.natural_gradient and self.component.use_natural_gradient
-            record_vector_update(
-                b.tape,
-                b.dy,
-                self.store.directions["output"],
-                self.preconditioner if natural else None,
-            )
+            direction, natural = self.store.directions["output"], self.natural(self.preconditioner)
+            record_vector_update(b.tape, b.dy, direction, natural)

@@ -17,7 +17,6 @@ from nnet3_runtime_cuda.kernels.tiled_product import TiledProduct, goes_by_taps,
 from nnet3_runtime_cuda.operations import Array, Operations
 from nnet3_runtime_cuda.operations.gradients import (
     AffineGradient,
-    AffinePreconditioner,
     GradientProduct,
     TimeSplice,
     options_of_sides,
@@ -51,13 +50,12 @@ class TdnnKernel(Kernel):
         self.preconditioner = self.store.affine_preconditioner(*options_of_sides(self.component))
 
     def _splice(
-        self, x: Array, indexes: components.PrecomputedIndexes | None, rows: int
+        self, x: Array, indexes: components.TimeOffsetPrecomputedIndexes, rows: int
     ) -> TimeSplice | None:
         """The splice of the input, if products with the input's own rows take less work.
 
         They do if the input is wider than the output, and nearly all of its rows are used.
         """
-        assert isinstance(indexes, components.TimeOffsetPrecomputedIndexes)
         first, end = min(indexes.row_offsets), max(indexes.row_offsets) + rows
         pays = self.component.input_dim > len(self.linear) and len(indexes.row_offsets) > 1
         if not pays or indexes.row_stride != 1 or end - first > MOST_EXTRA_ROWS * rows:
@@ -68,13 +66,12 @@ class TdnnKernel(Kernel):
     def _tiled(
         self,
         tape: Operations,
-        indexes: components.PrecomputedIndexes | None,
+        indexes: components.TimeOffsetPrecomputedIndexes,
         rows: int,
         *,
         is_precise: bool = False,
     ) -> TiledProduct | None:
         """The product of `rows` output rows by tiles, if it is faster."""
-        assert isinstance(indexes, components.TimeOffsetPrecomputedIndexes)
         if indexes.row_stride != 1:
             return None
         offsets = indexes.row_offsets
@@ -97,7 +94,6 @@ class TdnnKernel(Kernel):
 
     def propagate(self, p: Propagation) -> None:
         """Records y = sum of x_i A_i^T, + b; or y += that, without bias."""
-        assert isinstance(p.indexes, components.TimeOffsetPrecomputedIndexes)
         tape, add = p.tape, p.add and not self.has_bias
         bias = self.bias if self.has_bias else None
         tiled = self._tiled(tape, p.indexes, len(p.y), is_precise=self.store.forward_is_precise)
@@ -167,7 +163,6 @@ class TdnnKernel(Kernel):
         for view in splice.products(wide):
             tape.copy(b.dy, view)
         if b.dx is not None:
-            assert isinstance(b.indexes, components.TimeOffsetPrecomputedIndexes)
             first = min(b.indexes.row_offsets)
             end = first + len(splice.x)
             tape.matmul(wide, splice.by_row(self.linear), b.dx[first:end], add=b.add)
@@ -176,13 +171,9 @@ class TdnnKernel(Kernel):
                     tape.fill(0.0, rest)
         if b.update:
             # Not for the natural gradient, which may precondition dy: `wide` has it as it was.
-            product = partial(_record_wide_gradient, tape, splice, wide)
-            self._update(b, splice.parts, product if self._estimates() is None else None)
-
-    def _estimates(self) -> AffinePreconditioner | None:
-        """The estimates of the natural gradient; None for the plain one."""
-        is_natural = self.store.natural_gradient and self.component.use_natural_gradient
-        return self.preconditioner if is_natural else None
+            is_plain = self.natural(self.preconditioner) is None
+            product = partial(_record_wide_gradient, tape, splice, wide) if is_plain else None
+            self._update(b, splice.parts, product)
 
     def _update(
         self, b: Backpropagation, parts: list[Array], product: GradientProduct | None = None
@@ -197,7 +188,7 @@ class TdnnKernel(Kernel):
             first=b.first,
             product=product,
         )
-        record_affine_gradient(b.tape, gradient, self._estimates())
+        record_affine_gradient(b.tape, gradient, self.natural(self.preconditioner))
 
 
 def _record_wide_gradient(

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import NamedTuple, Self
 
 import numpy as np
-from nnet3_descriptors.components import PrecomputedIndexes, TimeOffsetPrecomputedIndexes
+from nnet3_descriptors.components import TimeOffsetPrecomputedIndexes
 
 from nnet3_runtime_cuda.kernels.base import Backpropagation, ComponentStore, Propagation
 from nnet3_runtime_cuda.kernels.heights import HeightTiles, UntiledHeights
@@ -49,7 +49,7 @@ class UntiledRows(NamedTuple):
         reaches_next_only: False: input rows can belong to output rows that are far apart.
     """
 
-    indexes: PrecomputedIndexes | None
+    indexes: TimeOffsetPrecomputedIndexes
     rows: int
     num_parts: int
     taps: Array
@@ -58,10 +58,9 @@ class UntiledRows(NamedTuple):
 
     @classmethod
     def of(
-        cls, indexes: PrecomputedIndexes | None, rows: int, dtype: np.dtype[np.floating]
+        cls, indexes: TimeOffsetPrecomputedIndexes, rows: int, dtype: np.dtype[np.floating]
     ) -> Self:
         """The output rows 0 to rows - 1."""
-        assert isinstance(indexes, TimeOffsetPrecomputedIndexes)
         num_parts, taps = len(indexes.row_offsets), np.ones((1, 1), dtype)
         return cls(indexes=indexes, rows=rows, num_parts=num_parts, taps=taps)
 

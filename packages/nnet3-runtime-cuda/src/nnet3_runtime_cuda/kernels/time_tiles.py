@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
-from nnet3_descriptors.components import PrecomputedIndexes, TimeOffsetPrecomputedIndexes
+from nnet3_descriptors.components import TimeOffsetPrecomputedIndexes
 
 from nnet3_runtime_cuda.operations import Array, Operations
 from nnet3_runtime_cuda.operations.scratch import parts_of_at_most
@@ -165,7 +165,7 @@ class TimeTiles(NamedTuple):
     @classmethod
     def around(
         cls,
-        indexes: PrecomputedIndexes | None,
+        indexes: TimeOffsetPrecomputedIndexes,
         rows: int,
         dtype: np.dtype[np.floating],
         *,
@@ -179,7 +179,6 @@ class TimeTiles(NamedTuple):
             dtype: The type of the values.
             is_precise: See `at`.
         """
-        assert isinstance(indexes, TimeOffsetPrecomputedIndexes)
         if indexes.row_stride != 1:
             return None
         return cls.at(indexes.row_offsets, rows, dtype, is_precise=is_precise)

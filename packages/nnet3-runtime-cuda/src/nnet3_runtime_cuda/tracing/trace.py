@@ -161,23 +161,6 @@ class Trace:
 # ---- as tables ----
 
 
-@attrs.define
-class _Sum:
-    """The sums of several commands."""
-
-    runs: int = 0
-    seconds: float = 0.0
-    nbytes: int = 0
-    largest: float | None = None
-
-    def add(self, command: CommandProfile) -> None:
-        self.runs += command.runs
-        self.seconds += command.seconds
-        self.nbytes += command.nbytes * command.runs
-        if command.largest is not None:
-            self.largest = max(command.largest, self.largest or 0.0)
-
-
 def format_trace(trace: Trace, *, most_lines: int = MOST_LINES) -> str:
     """A trace as tables.
 
@@ -190,23 +173,20 @@ def format_trace(trace: Trace, *, most_lines: int = MOST_LINES) -> str:
         most_lines: The most lines of each table.
     """
     total = trace.seconds
-    nodes: dict[str, _Sum] = {}
-    kinds: dict[str, _Sum] = {}
-    commands: dict[str, _Sum] = {}
+    tables: dict[str, dict[str, list[CommandProfile]]] = {}
     for number, command in trace.commands:
-        text = f"{_shortened(command.text)} [{number}]"
-        for sums, key in (
-            (nodes, command.node or _NO_NODE),
-            (kinds, command.kind),
-            (commands, f"c{command.position}: {text}"),
+        for head, key in (
+            ("node", command.node or _NO_NODE),
+            ("kind", command.kind),
+            ("command [program]", f"c{command.position}: {_shortened(command.text)} [{number}]"),
         ):
-            sums.setdefault(key, _Sum()).add(command)
+            tables.setdefault(head, {}).setdefault(key, []).append(command)
     lines = []
-    for head, sums in (("node", nodes), ("kind", kinds), ("command [program]", commands)):
-        ordered = sorted(sums.items(), key=lambda item: -item[1].seconds)
+    for head in ("node", "kind", "command [program]"):
+        ordered = sorted(tables.get(head, {}).items(), key=lambda item: -_seconds(item[1]))
         lines += _table(head, ordered[:most_lines], total)
         if len(ordered) > most_lines:
-            rest = sum(each.seconds for _, each in ordered[most_lines:])
+            rest = sum(_seconds(each) for _, each in ordered[most_lines:])
             lines.append(f"{len(ordered) - most_lines} more: {1e3 * rest:.2f} ms")
         lines.append("")
     for number, program in enumerate(trace.programs):
@@ -219,26 +199,34 @@ def format_trace(trace: Trace, *, most_lines: int = MOST_LINES) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _seconds(commands: Sequence[CommandProfile]) -> float:
+    return sum(command.seconds for command in commands)
+
+
 def _shortened(text: str) -> str:
     return text if len(text) <= _WIDEST_TEXT else f"{text[: _WIDEST_TEXT - 3]}..."
 
 
-def _table(head: str, sums: Iterable[tuple[str, _Sum]], total: float) -> list[str]:
+def _table(
+    head: str, groups: Iterable[tuple[str, Sequence[CommandProfile]]], total: float
+) -> list[str]:
     rows: list[tuple[str, ...]] = [(head, *_NUMBERS)]
-    rows += [(name, *_cells(each, total)) for name, each in sums]
+    rows += [(name, *_cells(commands, total)) for name, commands in groups]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [_line(row, widths) for row in rows]
 
 
-def _cells(each: _Sum, total: float) -> tuple[str, ...]:
-    speed = each.nbytes / each.seconds / 1e9 if each.seconds else 0.0
+def _cells(commands: Sequence[CommandProfile], total: float) -> tuple[str, ...]:
+    seconds = _seconds(commands)
+    nbytes = sum(command.nbytes * command.runs for command in commands)
+    largest = [command.largest for command in commands if command.largest is not None]
     return (
-        f"{each.runs:,}",
-        f"{1e3 * each.seconds:,.2f}",
-        f"{each.seconds / total if total else 0.0:.1%}",
-        f"{each.nbytes / 1e6:,.1f}",
-        f"{speed:.1f}",
-        "" if each.largest is None else f"{each.largest:.3g}",
+        f"{sum(command.runs for command in commands):,}",
+        f"{1e3 * seconds:,.2f}",
+        f"{seconds / total if total else 0.0:.1%}",
+        f"{nbytes / 1e6:,.1f}",
+        f"{nbytes / seconds / 1e9 if seconds else 0.0:.1f}",
+        f"{max(largest):.3g}" if largest else "",
     )
 
 

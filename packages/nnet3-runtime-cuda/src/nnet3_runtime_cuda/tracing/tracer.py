@@ -7,6 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from nnet3_computation import NnetComputation, OperandKind
@@ -80,6 +81,7 @@ class _Program:
         [(_, text, node, _)] = self.subjects([position])
         row, column, value = written.first_fault()
         row += written.row
+        cindex = self._cindex(written.matrix, row)
         return Fault(
             program=self.number,
             position=position,
@@ -88,7 +90,7 @@ class _Program:
             text=text,
             row=row,
             column=column,
-            index=self._index(written.matrix, row),
+            index=None if cindex is None else (cindex[N], cindex[T], cindex[X]),
             value=str(value),
         )
 
@@ -108,11 +110,6 @@ class _Program:
             for command, line in zip((commands[at] for at in positions), lines, strict=True)
         ]
 
-    def _index(self, matrix: int, row: int) -> tuple[int, int, int] | None:
-        """The (n, t, x) of a row of a matrix; None if not known."""
-        cindex = self._cindex(matrix, row)
-        return None if cindex is None else (cindex[N], cindex[T], cindex[X])
-
     def _name(self) -> str:
         """Inputs and outputs of the computation, with their rows."""
         given: list[str] = []
@@ -120,7 +117,7 @@ class _Program:
         for command in self._computation.commands:
             kind = type(command).__name__
             if kind in ("AcceptInput", "ProvideOutput"):
-                node, submatrix = (self._number(command, name) for name in ("node", "matrix"))
+                node, submatrix = (getattr(command, name) for name in ("node", "matrix"))
                 rows = int(self._computation.submatrices[submatrix, 2])
                 text = f"{self._nnet.nodes[node].name} {rows}"
                 (given if kind == "AcceptInput" else wanted).append(text)
@@ -131,7 +128,7 @@ class _Program:
     def _node(self, command: Command) -> str:
         written = [self._node_of_row(*place) for place in self._places(command, Access.WRITE)]
         for operand in command.OPERANDS:
-            number = self._number(command, operand.name)
+            number = getattr(command, operand.name)
             if operand.kind == OperandKind.NODE:
                 return self._nnet.nodes[number].name
             if operand.kind == OperandKind.COMPONENT:
@@ -161,7 +158,7 @@ class _Program:
     def _places(self, command: Command, access: Access) -> Iterator[tuple[int, int]]:
         """Submatrix and row where each operand that a command reads or writes begins."""
         for operand in command.OPERANDS:
-            number = self._number(command, operand.name)
+            number = getattr(command, operand.name)
             if not operand.access & access:
                 continue
             if operand.kind in _MATRICES and number:
@@ -178,7 +175,7 @@ class _Program:
     def _nbytes(self, command: Command) -> int:
         elements = 0
         for operand in command.OPERANDS:
-            number = self._number(command, operand.name)
+            number = getattr(command, operand.name)
             times = int(operand.access).bit_count()  # once to read, once to write
             if operand.kind in _MATRICES:
                 elements += times * self._size(number)
@@ -193,11 +190,6 @@ class _Program:
     def _size(self, submatrix: int) -> int:
         _, _, rows, _, columns = self._computation.submatrices[submatrix].astype(np.int64).tolist()
         return rows * columns if submatrix else 0
-
-    @staticmethod
-    def _number(command: Command, operand: str) -> int:
-        number: int = getattr(command, operand)
-        return number
 
 
 class Tracer:
@@ -294,7 +286,7 @@ class Tracer:
 # ---- the calls of a command ----
 
 
-class Written:
+class Written(NamedTuple):
     """Rows that a command wrote.
 
     Attributes:
@@ -303,10 +295,9 @@ class Written:
         values: The rows in memory, (rows, columns): a view.
     """
 
-    __slots__ = ("matrix", "row", "values")
-
-    def __init__(self, matrix: int, row: int, values: FloatArray) -> None:
-        self.matrix, self.row, self.values = matrix, row, values
+    matrix: int
+    row: int
+    values: FloatArray
 
     def largest(self) -> float:
         """The largest magnitude; NaN if any value is."""
