@@ -12,9 +12,10 @@ A thread that has gone to sleep takes 15 to 45 microseconds to wake up.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy.typing as npt
@@ -46,6 +47,8 @@ class Op(NamedTuple):
     writes: tuple[Array, ...]
 
 
+_Locks = Mapping[tuple[int, int], list[threading.Lock]]
+
 Round = tuple[tuple[Op, ...], ...]
 """Operations that may run at the same time: those of each lane, in order; some may be empty."""
 
@@ -67,13 +70,7 @@ class Lanes:
         self._workers = workers
         self._rounds = tuple(rounds)
         self._in_order = [op.call for one in rounds for share in one for op in share]
-        self.lanes = self._planned()
-
-    def _planned(self) -> tuple[Lane, ...]:
-        schedule = _Schedule(self._workers.threads)
-        for one in self._rounds:
-            schedule.add(one)
-        return schedule.finish()
+        self.lanes = _planned(workers.threads, self._rounds)
 
     def __call__(self) -> None:
         """Runs all rounds.
@@ -87,7 +84,7 @@ class Lanes:
             except BaseException:
                 # Some locks are released already, and a thread that this one could not wait for may
                 # still release others. So new locks are needed.
-                self.lanes = self._planned()
+                self.lanes = _planned(self._workers.threads, self._rounds)
                 raise
 
     def __len__(self) -> int:
@@ -146,65 +143,61 @@ class _Use(NamedTuple):
         )
 
 
-class _Schedule:
-    """The lanes so far.
+def _planned(count: int, rounds: Sequence[Round]) -> tuple[Lane, ...]:
+    """The calls of each thread; none waits for another share of the same round.
 
-    For each pair of lanes they keep the memory that the second has used since the first last waited
-    for it.
+    Args:
+        count: Number of threads.
+        rounds: In order.
     """
-
-    def __init__(self, count: int) -> None:
-        self._calls: list[list[Call]] = [[] for _ in range(count)]
-        self._unknown: dict[tuple[int, int], list[_Use]] = {
-            (lane, other): [] for lane in range(count) for other in range(count) if lane != other
+    calls: list[list[Call]] = [[] for _ in range(count)]
+    # For each pair of lanes the memory that the second has used since the first last waited for it.
+    unknown: dict[tuple[int, int], list[_Use]] = {
+        pair: [] for pair in itertools.permutations(range(count), 2)
+    }
+    # By lane and position of a call: locks to acquire before it, and to release behind it.
+    waits: dict[tuple[int, int], list[threading.Lock]] = defaultdict(list)
+    posts: dict[tuple[int, int], list[threading.Lock]] = defaultdict(list)
+    for one in rounds:
+        uses = {
+            lane: _Use.of(share, len(calls[lane]) + len(share) - 1)
+            for lane, share in enumerate(one)
+            if share
         }
-        # By lane and position of a call: locks to acquire before it, and to release behind it.
-        self._waits: dict[tuple[int, int], list[threading.Lock]] = defaultdict(list)
-        self._posts: dict[tuple[int, int], list[threading.Lock]] = defaultdict(list)
-
-    def add(self, one: Round) -> None:
-        """Gives lanes their shares of a round; none waits for another share of the same round."""
-        shares = [(lane, share) for lane, share in enumerate(one) if share]
-        uses = [_Use.of(share, len(self._calls[lane]) + len(share) - 1) for lane, share in shares]
-        for (lane, _), use in zip(shares, uses, strict=True):
-            for other in range(len(self._calls)):
-                if other != lane:
-                    self._wait(lane, other, use)
-        for (lane, share), use in zip(shares, uses, strict=True):
-            self._calls[lane] += [op.call for op in share]
-            for other in range(len(self._calls)):
-                if other != lane:
-                    unknown = self._unknown[other, lane]
-                    unknown.append(use)
-                    if len(unknown) > MOST_REMEMBERED:
-                        unknown[:] = [_together(unknown[:-1]), use]
-
-    def _wait(self, lane: int, other: int, use: _Use) -> None:
-        """Has a lane wait for the last share of another one that it depends on, if there is one."""
-        uses = self._unknown[lane, other]
-        for number in reversed(range(len(uses))):
-            if uses[number].hinders(use):
+        for (lane, other), earlier in unknown.items():
+            last = _last_hindrance(earlier, uses[lane]) if lane in uses else None
+            if last is not None:
                 lock = threading.Lock()
                 lock.acquire()
-                self._waits[lane, len(self._calls[lane])].append(lock)
-                self._posts[other, uses[number].position].append(lock)
-                del uses[: number + 1]
-                return
+                waits[lane, len(calls[lane])].append(lock)
+                posts[other, earlier[last].position].append(lock)
+                del earlier[: last + 1]
+        for lane in uses:
+            calls[lane] += [op.call for op in one[lane]]
+        for (_, other), earlier in unknown.items():
+            if other in uses:
+                earlier.append(uses[other])
+                if len(earlier) > MOST_REMEMBERED:
+                    earlier[:] = [_together(earlier[:-1]), earlier[-1]]
+    return tuple(_lane(number, own, waits, posts) for number, own in enumerate(calls))
 
-    def finish(self) -> tuple[Lane, ...]:
-        """The calls of each thread."""
-        lanes = []
-        for number, own in enumerate(self._calls):
-            calls: list[Call] = []
-            posts: list[threading.Lock] = []
-            for position, call in enumerate(own):
-                calls += [lock.acquire for lock in self._waits.get((number, position), ())]
-                calls.append(call)
-                released = self._posts.get((number, position), ())
-                calls += [lock.release for lock in released]
-                posts += released
-            lanes.append(Lane(tuple(calls), tuple(posts)))
-        return tuple(lanes)
+
+def _last_hindrance(earlier: Sequence[_Use], use: _Use) -> int | None:
+    """The number of the last share that another share must wait for."""
+    numbers = reversed(range(len(earlier)))
+    return next((number for number in numbers if earlier[number].hinders(use)), None)
+
+
+def _lane(number: int, own: Sequence[Call], waits: _Locks, posts: _Locks) -> Lane:
+    """A lane from its calls, and the locks before and behind them."""
+    calls: list[Call] = []
+    released: list[threading.Lock] = []
+    for position, call in enumerate(own):
+        behind = posts.get((number, position), [])
+        calls += [lock.acquire for lock in waits.get((number, position), [])]
+        calls += [call, *(lock.release for lock in behind)]
+        released += behind
+    return Lane(tuple(calls), tuple(released))
 
 
 def _together(uses: Sequence[_Use]) -> _Use:

@@ -11,7 +11,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from types import FrameType
 from typing import Any, Self
 
@@ -132,15 +132,7 @@ class Generators:
 
     def keep(self) -> Callable[[], object]:
         """Keeps the state; the call that it returns sets it back."""
-        generators = self.masks.bit_generator, self.decisions.rng.bit_generator
-        states, left = [each.state for each in generators], self.decisions.left
-
-        def restore() -> None:
-            for generator, state in zip(generators, states, strict=True):
-                generator.state = state
-            self.decisions.left = left
-
-        return restore
+        return partial(setattr, self, "state", self.state)
 
 
 class Draws:

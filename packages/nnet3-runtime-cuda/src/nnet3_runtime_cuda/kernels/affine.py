@@ -19,7 +19,6 @@ from nnet3_runtime_cuda.kernels.base import (
     flat_blocks,
 )
 from nnet3_runtime_cuda.kernels.parameters import (
-    add_affine_gradient,
     add_column_sum,
     record_affine_gradient,
     record_factor_product,
@@ -146,7 +145,7 @@ class AffineKernel(FixedAffineKernel):
         first: bool,
         product: GradientProduct | None = None,
     ) -> None:
-        """Records the addition of the gradient.
+        """Records the addition of the gradient: the natural one if there is one and it is wanted.
 
         Args:
             tape: Records the arithmetic.
@@ -155,15 +154,14 @@ class AffineKernel(FixedAffineKernel):
             first: Whether to replace the content of the directions.
             product: Records dy^T x in a way that takes less work.
         """
-        linear, bias = (self.store.directions[name] for name in ("linear_params", "bias_params"))
-        gradient = AffineGradient(
-            xs=xs, dy=dy, linear=linear, bias=bias, first=first, product=product
-        )
-        self.record_gradient(tape, gradient)
-
-    def record_gradient(self, tape: Operations, gradient: AffineGradient) -> None:
-        """Records the natural gradient, if there is one and it is wanted, or the plain one."""
+        gradient = AffineGradient(xs, dy, *self.directions, first=first, product=product)
         record_affine_gradient(tape, gradient, self.natural(self.preconditioner))
+
+    @property
+    def directions(self) -> tuple[Array, Array]:
+        """The arrays for the gradients of A and b."""
+        directions = self.store.directions
+        return directions["linear_params"], directions["bias_params"]
 
 
 @kernel_for(components.LinearComponent)
@@ -232,12 +230,20 @@ class NaturalGradientRepeatedAffineKernel(RepeatedAffineKernel):
         rank = min(40, max(1, self.linear.shape[1] // 2))
         self.input_side = self.store.estimate(NaturalGradientOptions(rank=rank, update_period=4))
 
-    def record_gradient(self, tape: Operations, gradient: AffineGradient) -> None:
+    def update(
+        self,
+        tape: Operations,
+        xs: Sequence[Array],
+        dy: Array,
+        *,
+        first: bool,
+        product: GradientProduct | None = None,
+    ) -> None:
         """Records the addition of the natural or the plain gradient."""
         if not self.store.natural_gradient:
-            super().record_gradient(tape, gradient)
+            super().update(tape, xs, dy, first=first, product=product)
             return
-        (x,), dy, (rows, cols) = gradient.xs, gradient.dy, self.linear.shape
+        (x,), (rows, cols), (linear, direction) = xs, self.linear.shape, self.directions
         whole = tape.scratch(rows, cols + 1)
         bias = tape.scratch(1, rows)
         tape.matmul(dy.T, x, whole[:, :cols])
@@ -245,9 +251,8 @@ class NaturalGradientRepeatedAffineKernel(RepeatedAffineKernel):
         tape.copy(bias[0], whole[:, cols])
         scale = tape.precondition(self.input_side, whole)
         tape.multiply(whole, scale, whole)
-        tape.add(gradient.linear, whole[:, :-1], gradient.linear)
-        assert gradient.bias is not None
-        tape.add(gradient.bias, whole[:, -1], gradient.bias)
+        tape.add(linear, whole[:, :-1], linear)
+        tape.add(direction, whole[:, -1], direction)
 
 
 @kernel_for(components.BlockAffineComponent)
@@ -282,6 +287,7 @@ class BlockAffineKernel(AffineKernel):
             for dx, dy, rows in self._blocks(b.dx, b.dy):
                 b.tape.matmul(dy, self.linear[rows], dx, add=b.add)
         if b.update:
+            linear, bias = self.directions
             for x, dy, rows in self._blocks(b.x, b.dy):
-                add_affine_gradient(b.tape, x, dy, self.store.directions["linear_params"][rows])
-            add_column_sum(b.tape, b.dy, self.store.directions["bias_params"])
+                b.tape.matmul(dy.T, x, linear[rows], add=True)
+            add_column_sum(b.tape, b.dy, bias)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple
 
 import numpy as np
 from nnet3_descriptors.components import (
@@ -14,12 +13,13 @@ from nnet3_descriptors.components import (
 from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation
 from nnet3_runtime_cuda.kernels.heights import (
     HeightPatches,
+    HeightRun,
     HeightTiles,
     UntiledHeights,
+    height_runs,
     heights_within,
 )
 from nnet3_runtime_cuda.kernels.parameters import (
-    add_affine_gradient,
     add_column_sum,
     rows_at_offsets,
 )
@@ -184,7 +184,7 @@ class TimeHeightConvolutionKernel(Kernel):
             memory = self._group_memory(b.tape, groups, is_zeroed=True)
             for rows in groups:
                 patches = self._record_patches(b.tape, rows, parts, memory)
-                add_affine_gradient(b.tape, patches, self._by_height(b.dy, rows), gradient)
+                b.tape.matmul(self._by_height(b.dy, rows).T, patches, gradient, add=True)
 
     def _record_input_derivative(self, b: Backpropagation, dx: Array) -> None:
         tape = b.tape
@@ -217,32 +217,6 @@ class TimeHeightConvolutionKernel(Kernel):
 # ---- without patches ----
 
 
-class _HeightRun(NamedTuple):
-    """Offsets of one time whose heights follow one another.
-
-    Attributes:
-        time: Number of the time offset.
-        height: The first height offset.
-        columns: The columns of the parameters, with num_filters_in for each offset.
-    """
-
-    time: int
-    height: int
-    columns: slice
-
-
-def _height_runs(c: TimeHeightConvolutionComponent) -> list[_HeightRun]:
-    """The offsets of a convolution as runs."""
-    runs = []
-    for _, group in itertools.groupby(
-        enumerate(c.offsets), key=lambda item: (item[1][0], item[1][1] - item[0])
-    ):
-        (number, (time, height)), *others = group
-        columns = slice(number * c.num_filters_in, (number + 1 + len(others)) * c.num_filters_in)
-        runs.append(_HeightRun(c.time_offsets.index(time), height, columns))
-    return runs
-
-
 class HeightProducts:
     """Forward and backward passes of a convolution by products with the input, for all heights.
 
@@ -258,7 +232,7 @@ class HeightProducts:
         heights = [height for _, height in c.offsets]
         last = (c.height_out - 1) * c.height_subsample_out + max(heights)
         self._before, self._behind = max(0, -min(heights)), max(0, last + 1 - c.height_in)
-        self._runs = _height_runs(c)
+        self._runs = height_runs(c)
 
     def record_forward(
         self,
@@ -337,12 +311,12 @@ class HeightProducts:
         tape.copy(x, padded[:, self._before : end])
         return padded
 
-    def _windows(self, parts: list[Array], run: _HeightRun) -> Array:
+    def _windows(self, parts: list[Array], run: HeightRun) -> Array:
         """What the heights of the output see of the padded input: (height_out, rows, columns)."""
         part, c = parts[run.time], self._component
         rows, height, column = part.strides
         return np.lib.stride_tricks.as_strided(
-            part[:, self._before + run.height :],
+            part[:, self._before + run.low :],
             shape=(c.height_out, len(part), run.columns.stop - run.columns.start),
             strides=(c.height_subsample_out * height, rows, column),
             writeable=False,

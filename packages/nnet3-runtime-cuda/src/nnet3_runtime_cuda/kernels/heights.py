@@ -117,30 +117,52 @@ class HeightPatches:
                 tape.add(windows, piece.target(patches), windows)
 
 
+class HeightRun(NamedTuple):
+    """Offsets of one time whose heights follow one another.
+
+    Attributes:
+        time: Number of the time offset.
+        low: The first height offset.
+        high: The last height offset.
+        columns: The columns of the parameters, and of patches: num_filters_in for each offset.
+    """
+
+    time: int
+    low: int
+    high: int
+    columns: slice
+
+
+def height_runs(c: TimeHeightConvolutionComponent) -> list[HeightRun]:
+    """The offsets of a convolution as runs."""
+    runs, filters, times = [], c.num_filters_in, c.time_offsets
+    for _, group in itertools.groupby(
+        enumerate(c.offsets), key=lambda item: (item[1][0], item[1][1] - item[0])
+    ):
+        (number, (time, low)), *others = group
+        count = 1 + len(others)
+        columns = slice(number * filters, (number + count) * filters)
+        runs.append(HeightRun(times.index(time), low, low + count - 1, columns))
+    return runs
+
+
 def _patch_copies(c: TimeHeightConvolutionComponent) -> list[PatchCopy]:
     """How patches are put together from the input, in few pieces.
 
-    Offsets of one time whose heights follow one another lie side by side in the patch and in the
-    input. So they are copied together, at the output heights at which all of them exist.
+    Offsets of a run lie side by side in the patch and in the input. So they are copied together, at
+    the output heights at which all of them exist.
     """
-    times = c.time_offsets
-    copies = []
-    for (time, _), group in itertools.groupby(
-        enumerate(c.offsets), key=lambda item: (item[1][0], item[1][1] - item[0])
-    ):
-        numbered = list(group)
-        start, low = numbered[0][0], numbered[0][1][1]
-        high = numbered[-1][1][1]
-        inner = heights_within(c, low, high)
-        pieces = [(start, low, high, inner)]
-        for number, (_, height) in numbered:
-            whole = heights_within(c, height, height)
-            pieces += [(number, height, height, part) for part in _outside(whole, inner)]
-        copies += [
-            _patch_copy(c, times.index(time), number, first, last, heights)
-            for number, first, last, heights in pieces
-            if len(heights)
-        ]
+    copies, filters = [], c.num_filters_in
+    for run in height_runs(c):
+        inner = heights_within(c, run.low, run.high)
+        pieces = [(run, inner)]
+        for number, height in enumerate(range(run.low, run.high + 1)):
+            column = run.columns.start + number * filters
+            single = HeightRun(run.time, height, height, slice(column, column + filters))
+            pieces += [
+                (single, part) for part in _outside(heights_within(c, height, height), inner)
+            ]
+        copies += [_patch_copy(c, each, heights) for each, heights in pieces if len(heights)]
     return copies
 
 
@@ -158,17 +180,15 @@ def _outside(whole: range, inner: range) -> list[range]:
     return [range(whole.start, inner.start), range(inner.stop, whole.stop)]
 
 
-def _patch_copy(
-    c: TimeHeightConvolutionComponent, time: int, number: int, low: int, high: int, heights: range
-) -> PatchCopy:
+def _patch_copy(c: TimeHeightConvolutionComponent, run: HeightRun, heights: range) -> PatchCopy:
     filters = c.num_filters_in
     return PatchCopy(
-        time=time,
+        time=run.time,
         height=heights.start,
         height_end=heights.stop,
-        column=number * filters,
-        width=(high - low + 1) * filters,
-        first=(heights.start * c.height_subsample_out + low) * filters,
+        column=run.columns.start,
+        width=run.columns.stop - run.columns.start,
+        first=(heights.start * c.height_subsample_out + run.low) * filters,
         step=c.height_subsample_out * filters,
     )
 

@@ -19,9 +19,6 @@ from nnet3_runtime_cuda.kernels.base import (
 from nnet3_runtime_cuda.kernels.registry import kernel_for
 from nnet3_runtime_cuda.operations import Array, Operations
 
-Slope = Callable[[Operations, Array, Array], None]
-"""Records the derivative of a function, from its values: tape, values, output."""
-
 SlopeSum = Callable[[Operations, Array, Array], None]
 """Records the sums over rows of the derivative: tape, values, output, (1, columns)."""
 
@@ -126,59 +123,6 @@ class NonlinearKernel(Kernel):
         threshold = self.component.self_repair_lower_threshold
         return float(default if threshold == UNSET_THRESHOLD else threshold) * self.count
 
-    def record_saturation_repair(
-        self,
-        tape: Operations,
-        y: Array,
-        dx: Array,
-        *,
-        default_threshold: float,
-        offset: float,
-        slope: float,
-    ) -> None:
-        """Records that dx is moved for saturated units, so that their inputs move towards 0.
-
-        A unit is saturated if its average derivative lies below the threshold; its column of dx
-        then changes by self_repair_scale / probability * (offset - slope * y).
-        """
-        scale = self.component.self_repair_scale
-        if scale == 0.0:
-            tape.note(self._count_dims)
-            return
-        saturated = tape.scratch(1, y.shape[1], dtype=np.bool_)
-        number = tape.scratch(1, 1, dtype=np.float64)
-        limit = tape.value(partial(self.lower_threshold, default_threshold))
-        with tape.when(tape.value(self._repairs_saturation)):
-            tape.greater(limit, self.deriv_sum, saturated[0])
-            tape.row_sum(saturated, number)
-            tape.add(self.num_dims_self_repaired, number, self.num_dims_self_repaired)
-            with tape.when(number):
-                term = tape.scratch(*y.shape)
-                factor = scale / REPAIR_PROBABILITY
-                tape.multiply(y, -slope * factor, term)
-                if offset:
-                    tape.add(term, offset * factor, term)
-                tape.multiply(term, saturated, term)
-                tape.add(dx, term, dx)
-
-    def _count_dims(self) -> None:
-        self.num_dims_processed += self.component.dim
-
-    def _repairs_saturation(self) -> bool:
-        self._count_dims()
-        return bool(self.count) and self.chance(REPAIR_PROBABILITY)
-
-
-def summed(slope: Slope) -> SlopeSum:
-    """The functions that record the derivative, and its sums over rows."""
-
-    def record(tape: Operations, y: Array, out: Array) -> None:
-        derivative = tape.scratch(*y.shape)
-        slope(tape, y, derivative)
-        tape.column_sum(derivative, out)
-
-    return record
-
 
 def _as_sum(average: Array, count: float, dim: int) -> Array:
     return np.zeros(dim) if average.size == 0 else average.astype(np.float64) * count
@@ -211,7 +155,7 @@ def tanh_derivative(tape: Operations, y: Array, out: Array) -> None:
 class SaturatingKernel(NonlinearKernel):
     """A function whose value y says its derivative, which is nearly 0 where units are saturated.
 
-    The subclass says the arguments of `record_saturation_repair`.
+    The subclass says which units are repaired, and how.
     """
 
     default_threshold: ClassVar[float]
@@ -231,20 +175,51 @@ class SaturatingKernel(NonlinearKernel):
         self.derivative(b.tape, b.y, slope)
         b.tape.multiply(slope, b.dy, b.dx)
         if b.update:
-            self.record_saturation_repair(
-                b.tape,
-                b.y,
-                b.dx,
-                default_threshold=self.default_threshold,
-                offset=self.offset,
-                slope=self.slope,
-            )
+            self._record_repair(b.tape, b.y, b.dx)
             self.record_backprop_stats(b.tape, b.dy)
 
     def store_stats(self, s: StatsStorage) -> None:
         """Records the statistics."""
         with s.tape.when(self.stats_minibatch(s.tape, len(s.y))):
-            self.record_stats(s.tape, s.y, summed(self.derivative))
+            self.record_stats(s.tape, s.y, self._record_slope_sum)
+
+    def _record_slope_sum(self, tape: Operations, y: Array, out: Array) -> None:
+        derivative = tape.scratch(*y.shape)
+        self.derivative(tape, y, derivative)
+        tape.column_sum(derivative, out)
+
+    def _record_repair(self, tape: Operations, y: Array, dx: Array) -> None:
+        """Records that dx is moved for saturated units, so that their inputs move towards 0.
+
+        A unit is saturated if its average derivative lies below the threshold; its column of dx
+        then changes by self_repair_scale / probability * (offset - slope * y).
+        """
+        scale = self.component.self_repair_scale
+        if scale == 0.0:
+            tape.note(self._count_dims)
+            return
+        saturated = tape.scratch(1, y.shape[1], dtype=np.bool_)
+        number = tape.scratch(1, 1, dtype=np.float64)
+        limit = tape.value(partial(self.lower_threshold, self.default_threshold))
+        with tape.when(tape.value(self._repairs_saturation)):
+            tape.greater(limit, self.deriv_sum, saturated[0])
+            tape.row_sum(saturated, number)
+            tape.add(self.num_dims_self_repaired, number, self.num_dims_self_repaired)
+            with tape.when(number):
+                term = tape.scratch(*y.shape)
+                factor = scale / REPAIR_PROBABILITY
+                tape.multiply(y, -self.slope * factor, term)
+                if self.offset:
+                    tape.add(term, self.offset * factor, term)
+                tape.multiply(term, saturated, term)
+                tape.add(dx, term, dx)
+
+    def _count_dims(self) -> None:
+        self.num_dims_processed += self.component.dim
+
+    def _repairs_saturation(self) -> bool:
+        self._count_dims()
+        return bool(self.count) and self.chance(REPAIR_PROBABILITY)
 
 
 @kernel_for(components.SigmoidComponent)

@@ -25,6 +25,9 @@ from nnet3_runtime_cuda.operations import Array, Operations
 SQUARED_NORM_FLOOR = 2.0**-66
 """The floor of the relative mean square of a row, so that a row of zeros stays finite."""
 
+SCALE_AT_FLOOR = 2.0**33
+"""The factor of a row at the floor, exact in any precision."""
+
 
 @kernel_for(components.NormalizeComponent)
 class NormalizeKernel(Kernel):
@@ -98,7 +101,7 @@ class NormalizeKernel(Kernel):
         """Records out = k for each block."""
         c, nonzero = self.component, tape.scratch(*scale.shape)
         above = tape.scratch(*scale.shape, dtype=np.bool_)
-        tape.greater(_at_floor(tape.dtype), scale, above)
+        tape.greater(SCALE_AT_FLOOR, scale, above)
         # At the floor a product with f may overflow, and 0 times infinity is nan.
         tape.multiply(scale, above, nonzero)
 
@@ -126,11 +129,6 @@ class NormalizeKernel(Kernel):
         tape.within_range(record, norm)
         tape.divide(d_log, norm, norm)
         tape.subtract(out, norm, out)
-
-
-def _at_floor(dtype: np.dtype[np.floating]) -> float:
-    """The value of f where p is at the floor; a power of two, so it is exact."""
-    return float(dtype.type(SQUARED_NORM_FLOOR**-0.5))
 
 
 @kernel_for(components.BatchNormComponent)

@@ -89,14 +89,6 @@ def add_column_sum(tape: Operations, a: Array, out: Array) -> None:
     tape.add(out, total[0], out)
 
 
-def add_affine_gradient(tape: Operations, x: Array, dy: Array, linear: Array) -> None:
-    """Records linear += dy^T x.
-
-    x: (rows, input_dim); dy: (rows, output_dim); linear: (output_dim, input_dim).
-    """
-    tape.matmul(dy.T, x, linear, add=True)
-
-
 def record_affine_gradient(
     tape: Operations, gradient: AffineGradient, sides: AffinePreconditioner | None
 ) -> None:

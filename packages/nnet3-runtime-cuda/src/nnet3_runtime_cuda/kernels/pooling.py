@@ -9,7 +9,7 @@ from nnet3_descriptors.components import ConvolutionComponent, MaxpoolingCompone
 
 from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation, column_blocks
 from nnet3_runtime_cuda.kernels.fixed_maps import record_gather_columns
-from nnet3_runtime_cuda.kernels.parameters import add_affine_gradient, add_column_sum
+from nnet3_runtime_cuda.kernels.parameters import add_column_sum
 from nnet3_runtime_cuda.kernels.registry import kernel_for
 from nnet3_runtime_cuda.operations import Array, Operations
 
@@ -126,7 +126,7 @@ class ConvolutionKernel(Kernel):
         if b.update:
             rows = self.patches.record_gather(tape, b.x).reshape(-1, width)
             directions = self.store.directions
-            add_affine_gradient(tape, rows, dy, directions["filter_params"])
+            tape.matmul(dy.T, rows, directions["filter_params"], add=True)
             add_column_sum(tape, dy, directions["bias_params"])
 
 

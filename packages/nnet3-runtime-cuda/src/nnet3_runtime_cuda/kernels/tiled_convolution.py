@@ -24,7 +24,6 @@ from nnet3_descriptors.components import TimeOffsetPrecomputedIndexes
 from nnet3_runtime_cuda.kernels.base import Backpropagation, ComponentStore, Propagation
 from nnet3_runtime_cuda.kernels.heights import HeightTiles, UntiledHeights
 from nnet3_runtime_cuda.kernels.parameters import (
-    add_affine_gradient,
     record_factor_product,
     rows_at_offsets,
 )
@@ -245,7 +244,7 @@ class TiledConvolution:
                     heights.record_inputs(tape, x.frames[k], x.products)
                     xs = _by_height(x.products)
                     for each_x, each_dy, gradient in zip(xs, dys, gradients[k], strict=True):
-                        add_affine_gradient(tape, each_x, each_dy, gradient)
+                        tape.matmul(each_dy.T, each_x, gradient, add=True)
                 if filters is not None:
                     dx = derivatives.of(block)
                     dxs = _by_height(dx.products)

@@ -128,7 +128,7 @@ class _Program:
     def _node(self, command: Command) -> str:
         written = [self._node_of_row(*place) for place in self._places(command, Access.WRITE)]
         for operand in command.OPERANDS:
-            number = getattr(command, operand.name)
+            number: int = getattr(command, operand.name)
             if operand.kind == OperandKind.NODE:
                 return self._nnet.nodes[number].name
             if operand.kind == OperandKind.COMPONENT:
