@@ -14,7 +14,7 @@ from nnet3_compiler import (
     with_ivector_period,
 )
 from nnet3_compiler.looped import extended_requests
-from nnet3_compiler.looped.closing import MatrixUse, with_tight_lifetimes
+from nnet3_compiler.looped.closing import matrix_use, with_tight_lifetimes
 from nnet3_computation import (
     ComputationRequest,
     IoSpecification,
@@ -263,10 +263,10 @@ class TestLifetimes:
             command_table=command_table(program),
             indexes_multi=[[[1, 0]]],
         )
-        lifetimes = MatrixUse.of(computation)
+        first, last = matrix_use(computation)
 
-        assert lifetimes.first[1:].tolist() == [3, 4, 9]
-        assert lifetimes.last[1:].tolist() == [4, 4, -1]
+        assert first[1:].tolist() == [3, 4, 9]
+        assert last[1:].tolist() == [4, 4, -1]
         assert list(with_tight_lifetimes(computation).commands) == [
             program[0],
             program[3],

@@ -7,7 +7,7 @@ import pytest
 from direct_evaluation import Evaluation
 from hypothesis import HealthCheck, event, given, settings
 from nnet3_compiler import CompilerOptions, backward, compile_computation, compile_segments
-from nnet3_compiler.shortcut import reduce_request
+from nnet3_compiler.shortcut import reduce_requests
 from nnet3_computation import (
     ComputationRequest,
     IoSpecification,
@@ -46,7 +46,7 @@ def compiled_both_ways(example: Example) -> list[NnetComputation]:
 def test_outputs_are_what_the_network_means(example: Example) -> None:
     """Outputs equal those of an evaluation of single cindexes."""
     nnet, request = example
-    event("one pattern" if reduce_request(request) else "sequences differ, or one")
+    event("one pattern" if reduce_requests([request]) else "sequences differ, or one")
     inputs = random_arrays(nnet, request.inputs)
     evaluation = Evaluation(nnet, build_computation_graph(nnet, request), request, inputs)
     expected = {io.name: evaluation.output(io.name, io.indexes) for io in request.outputs}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nnet3_compiler.shortcut import Minibatch, reduce_request
+from nnet3_compiler.shortcut import Minibatch, reduce_requests
 from nnet3_computation import ComputationRequest, IoSpecification
 
 
@@ -17,7 +17,7 @@ def patterns(draw: st.DrawFn) -> tuple[Minibatch, np.ndarray, int]:
     pattern = np.zeros((rows, 3), np.int32)
     pattern[:, 0] = sequences[0]
     pattern[:, 1] = draw(st.permutations(range(rows)))
-    return Minibatch(sequences=sequences), pattern, block
+    return Minibatch(np.array(sequences, np.int32)), pattern, block
 
 
 class TestMinibatch:
@@ -84,17 +84,16 @@ class TestReduceRequest:
 
     def test_regular_request(self) -> None:
         """Sequences with equal rows are reduced to the first; each list has its own order."""
-        reduced = reduce_request(
-            request_of(
-                [(n, t, 0) for n in (3, 5, 6) for t in (0, 1, 2)],
-                [(n, t, 0) for t in (0, 2) for n in (3, 5, 6)],
-            )
+        request = request_of(
+            [(n, t, 0) for n in (3, 5, 6) for t in (0, 1, 2)],
+            [(n, t, 0) for t in (0, 2) for n in (3, 5, 6)],
         )
+        reduced = reduce_requests([request])
 
         assert reduced is not None
         assert reduced.minibatch.sequences.tolist() == [3, 5, 6]
-        assert reduced.blocks == {"input": 3, "output": 1}
-        assert reduced.request.inputs[0].indexes.tolist() == [[3, 0, 0], [3, 1, 0], [3, 2, 0]]
+        assert reduced.blocks == [{"input": 3, "output": 1}]
+        assert reduced.requests[0].inputs[0].indexes.tolist() == [[3, 0, 0], [3, 1, 0], [3, 2, 0]]
 
     @pytest.mark.parametrize(
         ("inputs", "outputs"),
@@ -109,4 +108,4 @@ class TestReduceRequest:
     )
     def test_irregular_requests(self, inputs: list, outputs: list) -> None:
         """All other requests are compiled row by row."""
-        assert reduce_request(request_of(inputs, outputs)) is None
+        assert reduce_requests([request_of(inputs, outputs)]) is None

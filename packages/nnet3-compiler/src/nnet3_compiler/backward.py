@@ -13,17 +13,17 @@ up.
 
 from __future__ import annotations
 
-import attrs
 import numpy as np
 from nnet3_computation import commands, computation
+from nnet3_computation.analysis import MATRIX, NUM_COLS, NUM_ROWS
 from nnet3_computation.arrays import NONE, IntArray, freeze, run_starts, where
 from nnet3_computation.commands import Emission, Table, command_rows
 from nnet3_descriptors.indexes import distinct
 from numpy.typing import NDArray
 
-from nnet3_compiler.forward import PLACES_PER_STEP, ScatteredRows
+from nnet3_compiler.forward import PLACES_PER_STEP
 from nnet3_compiler.locations import PieceKind, Pieces
-from nnet3_compiler.step_info import MATRIX, NUM_COLS, NUM_ROWS, StepInfo, SubmatrixTable
+from nnet3_compiler.step_info import StepInfo
 
 MOST_LISTS = 16
 """The number of commands, each with a list of rows, that take no longer than gathering."""
@@ -32,59 +32,6 @@ MOST_LISTS = 16
 def is_worthwhile(num_lists: int, num_sources: int) -> bool:
     """Whether to gather rows from `num_sources` submatrices instead of `num_lists` commands."""
     return num_lists > max(MOST_LISTS, num_sources + 1)
-
-
-@attrs.define(eq=False)
-class GatheredMatrices:
-    """The matrices of gathered rows; they belong to no step.
-
-    Attributes:
-        first: The number of the first of them; the matrices of steps come before.
-        sizes: Rows and columns of each.
-        wholes: The submatrix that is all of each.
-        pieces: The piece of the input locations that each matrix is made for.
-        rows: For each matrix, and each of its rows, the row of the piece's step.
-    """
-
-    first: int
-    sizes: list[tuple[int, int]] = attrs.Factory(list)
-    wholes: list[int] = attrs.Factory(list)
-    pieces: list[int] = attrs.Factory(list)
-    rows: list[IntArray] = attrs.Factory(list)
-
-    def add(self, submatrices: SubmatrixTable, piece: int, rows: IntArray, columns: int) -> int:
-        """Adds a matrix; returns the submatrix that is all of it."""
-        whole = [self.first + len(self.sizes), 0, len(rows), 0, columns]
-        self.sizes.append((len(rows), columns))
-        self.pieces.append(piece)
-        self.rows.append(rows)
-        self.wholes += submatrices.add(np.array([whole], np.int32)).tolist()
-        return self.wholes[-1]
-
-    @property
-    def table(self) -> IntArray:
-        """Rows and columns of each: (matrices, 2) int32."""
-        return np.array(self.sizes, np.int32).reshape(-1, 2)
-
-    def commands(
-        self, command_type: type[commands.AllocMatrixZeroed | commands.DeallocMatrix]
-    ) -> Table:
-        """Returns the commands that allocate or free all of them."""
-        matrix = np.array(self.wholes, np.int32)
-        return command_rows(command_type, len(matrix), matrix=matrix)
-
-    def debug_info(self, pieces: Pieces) -> list[computation.MatrixDebugInfo]:
-        """Returns the cindexes of the rows of each matrix: those to which the rows are added."""
-        steps = pieces.steps
-        infos = []
-        for piece, rows in zip(self.pieces, self.rows, strict=True):
-            source = pieces.source_rows(piece)
-            node = steps.node[steps.step_of_row[source]]
-            pattern = np.column_stack([steps.indexes[source], node])
-            block = int(steps.block[pieces.locations.step[piece]])
-            cindexes = pieces.minibatch.indexes(pattern, block)[rows][:, [3, 0, 1, 2]]
-            infos.append(computation.MatrixDebugInfo(is_deriv=True, pattern=freeze(cindexes)))
-        return infos
 
 
 def most_runs(rows: IntArray) -> int:
@@ -106,93 +53,123 @@ def row_ranges(rows: IntArray, size: int) -> IntArray:
     return ranges
 
 
-@attrs.frozen(kw_only=True, eq=False)
 class DescriptorBackward:
     """Emits the commands that add derivatives of descriptors to the derivatives of their sources.
 
     Attributes:
-        pieces: The classified input locations.
-        info: The submatrices of derivatives.
-        lists: Receives lists of rows.
-        gathered: Receives matrices of gathered rows.
+        gathered: The matrices of gathered rows, which belong to no step: for each the piece that it
+            is made for, and for each of its rows the row of the piece's step.
     """
 
-    pieces: Pieces
-    info: StepInfo
-    lists: commands.IndexLists
-    gathered: GatheredMatrices
+    def __init__(
+        self, pieces: Pieces, info: StepInfo, lists: commands.IndexLists, emission: Emission
+    ) -> None:
+        """Prepares to emit.
 
-    def emit(self, emission: Emission) -> None:
+        Args:
+            pieces: The input locations.
+            info: The submatrices of derivatives.
+            lists: Receives lists of rows.
+            emission: Receives the commands.
+        """
+        self._pieces, self._info, self._lists, self._emission = pieces, info, lists, emission
+        self.gathered: list[tuple[int, IntArray]] = []
+        self._wholes: list[int] = []
+
+    def emit(self) -> None:
         """Adds the commands of all descriptors that have a derivative."""
-        pieces, info = self.pieces, self.info
-        has_deriv = info.deriv[pieces.locations.step] > 0
+        pieces, info = self._pieces, self._info
+        has_deriv = info.deriv[pieces.step] > 0
         source_has_deriv = info.deriv[pieces.source_step] > 0
         scattered = pieces.kind == PieceKind.SCATTERED
         chosen = has_deriv & (pieces.kind != PieceKind.EMPTY) & (source_has_deriv | scattered)
         ranges = where(chosen & (pieces.kind == PieceKind.RANGE)).astype(np.int32)
-        self._emit_ranges(emission, ranges)
+        self._emit_ranges(ranges)
         for piece in where(chosen & (pieces.kind == PieceKind.ROWS)).tolist():
-            self._emit_rows(emission, piece)
+            self._emit_rows(piece)
         for piece in where(chosen & scattered).tolist():
-            self._emit_scattered(emission, piece)
+            self._emit_scattered(piece)
+
+    def sizing(
+        self, command_type: type[commands.AllocMatrixZeroed | commands.DeallocMatrix]
+    ) -> Table:
+        """Returns the commands that allocate or free all matrices of gathered rows."""
+        matrix = np.array(self._wholes, np.int32)
+        return command_rows(command_type, len(matrix), matrix=matrix)
+
+    @property
+    def sizes(self) -> IntArray:
+        """Rows and columns of each matrix of gathered rows: (matrices, 2) int32."""
+        return self._info.submatrices.table[self._wholes][:, [NUM_ROWS, NUM_COLS]]
+
+    def debug_info(self) -> list[computation.MatrixDebugInfo]:
+        """Returns the cindexes of the rows of these matrices: those to which the rows are added."""
+        pieces, steps = self._pieces, self._pieces.steps
+        infos = []
+        for piece, rows in self.gathered:
+            source = pieces.source_rows(piece)
+            node = steps.node[steps.step_of_row[source]]
+            pattern = np.column_stack([steps.indexes[source], node])
+            block = int(steps.block[pieces.step[piece]])
+            cindexes = pieces.minibatch.indexes(pattern, block)[rows][:, [3, 0, 1, 2]]
+            infos.append(computation.MatrixDebugInfo(is_deriv=True, pattern=freeze(cindexes)))
+        return infos
 
     def _deriv(self, pieces: IntArray | int) -> IntArray:
-        locations = self.pieces.locations
-        submatrix: IntArray = self.info.deriv_part[locations.step[pieces]] + locations.part[pieces]
+        step, part = self._pieces.step[pieces], self._pieces.part[pieces]
+        submatrix: IntArray = self._info.deriv_part[step] + part
         return submatrix
 
     def _place(self, pieces: IntArray | int) -> NDArray[np.int64]:
-        step = self.pieces.locations.step[pieces].astype(np.int64)
-        place: NDArray[np.int64] = (len(self.pieces.steps) - step) * PLACES_PER_STEP + pieces
+        step = self._pieces.step[pieces].astype(np.int64)
+        place: NDArray[np.int64] = (len(self._pieces.steps) - step) * PLACES_PER_STEP + pieces
         return place
 
-    def _emit_ranges(self, emission: Emission, chosen: IntArray) -> None:
-        pieces, size = self.pieces, self.pieces.minibatch.size
-        output = self.info.submatrices.parts(
-            self.info.deriv[pieces.source_step[chosen]],
+    def _emit_ranges(self, chosen: IntArray) -> None:
+        pieces, size = self._pieces, self._pieces.minibatch.size
+        output = self._info.submatrices.parts(
+            self._info.deriv[pieces.source_step[chosen]],
             pieces.source_first[chosen] * size,
-            pieces.count[chosen] * size,
+            pieces.num_rows[chosen] * size,
         )
-        alpha = pieces.locations.alpha[chosen]
+        alpha = pieces.alpha[chosen]
         deriv = self._deriv(chosen)
         rows = command_rows(commands.MatrixAdd, len(chosen), alpha, output=output, input=deriv)
-        emission.add(self._place(chosen), rows)
+        self._emission.add(self._place(chosen), rows)
 
-    def _emit_rows(self, emission: Emission, piece: int) -> None:
+    def _emit_rows(self, piece: int) -> None:
         """Emits a piece whose rows come from one step."""
-        pieces, minibatch = self.pieces, self.pieces.minibatch
-        source_step, step = int(pieces.source_step[piece]), int(pieces.locations.step[piece])
+        pieces, minibatch = self._pieces, self._pieces.minibatch
+        source_step, step = int(pieces.source_step[piece]), int(pieces.step[piece])
         source_block = int(pieces.steps.block[source_step])
         block = int(pieces.steps.block[step])
         used, output = self._used_range(pieces.rows(piece), source_step, source_block)
-        num_used = int(self.info.submatrices.table[output, NUM_ROWS]) // minibatch.size
+        num_used = int(self._info.submatrices.table[output, NUM_ROWS]) // minibatch.size
         reverse = reversed_rows(used, num_used)
         if reverse is not None:
             full = minibatch.rows(reverse, block, source_block)
-            self._emit_unique(emission, piece, output, full)
+            self._emit_unique(piece, output, full)
             return
         full = minibatch.rows(used, source_block, block)
         if is_worthwhile(most_runs(full), 1):
             targets = np.stack([np.where(full >= 0, output, NONE), full], axis=1).astype(np.int32)
-            self._emit_gathered(emission, piece, targets)
+            self._emit_gathered(piece, targets)
             return
         for part in contiguous_lists(full):
             reverse = reversed_rows(part, num_used * minibatch.size)
             if reverse is not None:
-                self._emit_unique(emission, piece, output, reverse)
+                self._emit_unique(piece, output, reverse)
                 continue
             ranges = row_ranges(part, num_used * minibatch.size)
-            number = self.lists.ranges.add(ranges)
-            self._emit(emission, piece, commands.AddRowRanges, output=output, indexes_ranges=number)
+            number = self._lists.ranges.add(ranges)
+            self._emit(piece, commands.AddRowRanges, output=output, indexes_ranges=number)
 
-    def _emit(
-        self, emission: Emission, piece: int, command_type: type[commands.Command], **operands: int
-    ) -> None:
+    def _emit(self, piece: int, command_type: type[commands.Command], **operands: int) -> None:
         """Emits a command that adds the derivative of a piece, with its scale."""
-        alpha = float(self.pieces.locations.alpha[piece])
+        alpha = float(self._pieces.alpha[piece])
         deriv = int(self._deriv(piece))
         rows = command_rows(command_type, 1, alpha, input=deriv, **operands)
-        emission.add(int(self._place(piece)), rows)
+        self._emission.add(int(self._place(piece)), rows)
 
     def _used_range(
         self, rows: IntArray, source_step: int, source_block: int
@@ -202,63 +179,63 @@ class DescriptorBackward:
         Returns:
             The rows, counted from the first one kept (-1 for none), and the submatrix.
         """
-        block = source_block if self.pieces.minibatch.size > 1 else 1
+        block = source_block if self._pieces.minibatch.size > 1 else 1
         first = int(rows[rows >= 0].min()) // block * block
         end = -(-(int(rows.max()) + 1) // block) * block
-        size = self.pieces.minibatch.size
-        submatrix = self.info.submatrices.parts(
-            self.info.deriv[source_step : source_step + 1],
+        size = self._pieces.minibatch.size
+        submatrix = self._info.submatrices.parts(
+            self._info.deriv[source_step : source_step + 1],
             np.array([first * size], np.int32),
             np.array([(end - first) * size], np.int32),
         )
         return np.where(rows >= 0, rows - first, NONE).astype(np.int32), int(submatrix[0])
 
-    def _emit_unique(self, emission: Emission, piece: int, output: int, reverse: IntArray) -> None:
-        number = self.lists.indexes.add(reverse)
-        self._emit(emission, piece, commands.AddRows, output=output, indexes=number)
+    def _emit_unique(self, piece: int, output: int, reverse: IntArray) -> None:
+        number = self._lists.indexes.add(reverse)
+        self._emit(piece, commands.AddRows, output=output, indexes=number)
 
-    def _emit_gathered(self, emission: Emission, piece: int, targets: IntArray) -> None:
+    def _emit_gathered(self, piece: int, targets: IntArray) -> None:
         """Emits a piece whose rows are added to few others, each named many times.
 
         These are a CopyRows, and an AddRowRanges for each submatrix that is added to.
 
         Args:
-            emission: Receives the commands.
             piece: The piece.
             targets: (K, 2) int32: submatrix and row to which row k is added; (-1, -1) for none.
         """
-        submatrices, deriv = self.info.submatrices, int(self._deriv(piece))
+        submatrices, deriv = self._info.submatrices, int(self._deriv(piece))
         order = np.lexsort((targets[:, 1], targets[:, 0])).astype(np.int32)
         order = order[targets[order, 0] >= 0]
         columns = int(submatrices.table[deriv, NUM_COLS])
-        gathered = self.gathered.add(submatrices, piece, order, columns)
-        number = self.lists.indexes.add(order)
+        matrix = len(self._info.matrices) + len(self.gathered)
+        whole = np.array([[matrix, 0, len(order), 0, columns]], np.int32)
+        gathered = int(submatrices.add(whole)[0])
+        self.gathered.append((piece, order))
+        self._wholes.append(gathered)
+        number = self._lists.indexes.add(order)
         tables = [
             command_rows(commands.CopyRows, 1, 1.0, output=gathered, input=deriv, indexes=number)
         ]
-        alpha = float(self.pieces.locations.alpha[piece])
+        alpha = float(self._pieces.alpha[piece])
         submatrix, row = targets[order].T
         for output in distinct(submatrix).tolist():
             rows = np.where(submatrix == output, row, NONE).astype(np.int32)
             ranges = row_ranges(rows, int(submatrices.table[output, NUM_ROWS]))
-            operands = {"input": gathered, "indexes_ranges": self.lists.ranges.add(ranges)}
+            operands = {"input": gathered, "indexes_ranges": self._lists.ranges.add(ranges)}
             tables.append(command_rows(commands.AddRowRanges, 1, alpha, output=output, **operands))
-        emission.add(int(self._place(piece)), np.concatenate(tables))
+        self._emission.add(int(self._place(piece)), np.concatenate(tables))
 
-    def _emit_scattered(self, emission: Emission, piece: int) -> None:
+    def _emit_scattered(self, piece: int) -> None:
         """Emits a piece whose rows come from several steps."""
-        rows_of_piece = ScatteredRows.of(self.pieces, piece, self.info.deriv)
-        matrices = self.info.submatrices.table[:, MATRIX]
-        list_of_row = list_numbers(rows_of_piece.pairs, matrices)
-        sources = rows_of_piece.pairs[list_of_row >= 0, 0]
+        pairs = self._pieces.pairs(piece, self._info.deriv)
+        list_of_row = list_numbers(pairs, self._info.submatrices.table[:, MATRIX])
+        sources = pairs[list_of_row >= 0, 0]
         if is_worthwhile(int(list_of_row.max(initial=NONE)) + 1, len(distinct(sources))):
-            targets = rows_of_piece.repeated(self.pieces.minibatch)
-            self._emit_gathered(emission, piece, targets)
+            self._emit_gathered(piece, self._pieces.repeated(piece, pairs))
             return
-        for pairs in unique_lists(rows_of_piece.pairs, list_of_row):
-            part = attrs.evolve(rows_of_piece, pairs=pairs)
-            number = self.lists.multi.add(part.repeated(self.pieces.minibatch))
-            self._emit(emission, piece, commands.AddToRowsMulti, indexes_multi=number)
+        for part in unique_lists(pairs, list_of_row):
+            number = self._lists.multi.add(self._pieces.repeated(piece, part))
+            self._emit(piece, commands.AddToRowsMulti, indexes_multi=number)
 
 
 def reversed_rows(rows: IntArray, size: int) -> IntArray | None:

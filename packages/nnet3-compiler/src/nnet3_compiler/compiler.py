@@ -6,12 +6,11 @@ forward and backward commands, assembly.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-import attrs
 import numpy as np
 from nnet3_computation import ComputationRequest, RequestFingerprint, commands
-from nnet3_computation.arrays import IntArray, where
+from nnet3_computation.arrays import Bools, IntArray, where
 from nnet3_computation.commands import Emission, Table, command_rows
 from nnet3_computation.computation import (
     NO_DEBUG_INFO,
@@ -20,21 +19,19 @@ from nnet3_computation.computation import (
     NnetComputation,
 )
 from nnet3_descriptors import Nnet, structure
-from nnet3_descriptors.components import PrecomputedIndexes
 from nnet3_graph import ComputationGraph, build_computation_graph
-from numpy.typing import NDArray
 
-from nnet3_compiler.backward import DescriptorBackward, GatheredMatrices
+from nnet3_compiler.backward import DescriptorBackward
 from nnet3_compiler.errors import CompilationError
 from nnet3_compiler.forward import (
     PLACES_PER_STEP,
-    ComponentCommands,
-    DescriptorForward,
+    emit_components,
+    emit_sums,
     precompute_indexes,
 )
-from nnet3_compiler.locations import Pieces, classify, input_locations
+from nnet3_compiler.locations import input_pieces
 from nnet3_compiler.options import CompilerOptions
-from nnet3_compiler.shortcut import ONE_SEQUENCE, Minibatch, reduce_request
+from nnet3_compiler.shortcut import Minibatch, Reduced, not_reduced, reduce_requests
 from nnet3_compiler.step_info import StepInfo, derivatives_needed, make_step_info
 from nnet3_compiler.steps.building import IrregularOrderError, StepsBuilder
 from nnet3_compiler.steps.network import (
@@ -46,137 +43,6 @@ from nnet3_compiler.steps.network import (
     compute_phases,
 )
 from nnet3_compiler.steps.steps import Steps
-
-
-@attrs.frozen(kw_only=True, eq=False)
-class Assembly:
-    """Puts the commands of all steps together.
-
-    The order is: inputs, allocation of all other matrices, forward commands, outputs, a marker;
-    output derivatives, backward commands, deallocation, input derivatives. Of several segments
-    each has its own inputs, forward commands, outputs and marker.
-
-    Attributes:
-        network: The network.
-        requests: The request of each segment.
-        steps: The steps.
-        minibatch: The sequences that the rows stand for.
-        pieces: The classified input locations.
-        info: The submatrices of values and derivatives.
-        precomputed_of_step: (S,) int32.
-        precomputed_indexes: The indexes that components precomputed.
-    """
-
-    network: Network
-    requests: Sequence[ComputationRequest]
-    steps: Steps
-    minibatch: Minibatch
-    pieces: Pieces
-    info: StepInfo
-    precomputed_of_step: IntArray
-    precomputed_indexes: tuple[PrecomputedIndexes | None, ...]
-
-    def computation(
-        self, *, debug_info: bool, made_for: tuple[RequestFingerprint, ...]
-    ) -> NnetComputation:
-        """Returns the computation, with or without debug info, and its fingerprints."""
-        lists = commands.IndexLists()
-        components = ComponentCommands.of(
-            self.network, self.requests, self.steps, self.info, self.precomputed_of_step
-        )
-        updates_model = any(request.need_model_derivative for request in self.requests)
-        forward, backward = Emission(), Emission()
-        DescriptorForward(pieces=self.pieces, info=self.info, lists=lists).emit(forward)
-        components.emit_forward(forward)
-        gathered = GatheredMatrices(first=len(self.info.matrices))
-        DescriptorBackward(pieces=self.pieces, info=self.info, lists=lists, gathered=gathered).emit(
-            backward
-        )
-        components.emit_backward(backward, updates_model=updates_model)
-        rows = self.steps.count * self.minibatch.size
-        step_rows = np.column_stack([self.steps.node, rows])[rows > 0]
-        return NnetComputation(
-            matrices=np.concatenate([self.info.matrices, gathered.table]),
-            submatrices=self.info.submatrices.table,
-            command_table=self._command_table(forward, backward, gathered),
-            indexes=lists.indexes.items,
-            indexes_multi=lists.multi.items,
-            indexes_ranges=lists.ranges.items,
-            precomputed_indexes=self.precomputed_indexes,
-            need_model_derivative=updates_model,
-            matrix_debug_info=self._debug_info(gathered) if debug_info else (),
-            steps=step_rows,
-            network=structure.NetworkFingerprint.of(self.network.nnet),
-            requests=made_for,
-        )
-
-    def _command_table(
-        self, forward: Emission, backward: Emission, gathered: GatheredMatrices
-    ) -> Table:
-        steps, info = self.steps, self.info
-        is_output = self.network.kind[steps.node] == NodeKind.OUTPUT
-        marker = command_rows(commands.NoOperationMarker, 1)
-        table, places = forward.ordered()
-        segment_of_command = steps.segment[places // PLACES_PER_STEP]
-        parts: list[Table] = []
-        for segment in range(len(self.requests)):
-            own = steps.segment == segment
-            parts.append(self._io(commands.AcceptInput, info.value, own & steps.is_given))
-            if segment == 0:
-                parts.append(self._allocations(is_output))
-                parts.append(gathered.commands(commands.AllocMatrixZeroed))
-            parts.append(table[segment_of_command == segment])
-            parts.append(self._io(commands.ProvideOutput, info.value, own & is_output))
-            parts.append(marker)
-        parts.append(self._io(commands.AcceptInput, info.deriv, is_output)[::-1])
-        parts.append(backward.ordered()[0])
-        kept = self._matrices(info.value[is_output], info.deriv[steps.is_given])
-        parts.append(self._whole(commands.DeallocMatrix, ~kept))
-        parts.append(gathered.commands(commands.DeallocMatrix))
-        parts.append(self._io(commands.ProvideOutput, info.deriv, steps.is_given))
-        return np.concatenate(parts)
-
-    def _io(
-        self, command_type: type[commands.Command], submatrix: IntArray, chosen: NDArray[np.bool_]
-    ) -> Table:
-        """Returns the commands that take or give the matrices of some steps."""
-        step = where(chosen & (submatrix > 0))
-        return command_rows(
-            command_type, len(step), matrix=submatrix[step], node=self.steps.node[step]
-        )
-
-    def _allocations(self, is_output: NDArray[np.bool_]) -> Table:
-        """Returns the commands that allocate all matrices except the ones that the user gives."""
-        given = self._matrices(self.info.value[self.steps.is_given], self.info.deriv[is_output])
-        return self._whole(commands.AllocMatrixZeroed, ~given)
-
-    def _matrices(self, *submatrices: IntArray) -> NDArray[np.bool_]:
-        """Returns which matrices these (whole) submatrices are: (M,) bool, True for the empty."""
-        chosen = np.zeros(len(self.info.matrices), np.bool_)
-        for numbers in submatrices:
-            chosen[numbers] = True
-        chosen[0] = True
-        return chosen
-
-    def _whole(self, command_type: type[commands.Command], chosen: NDArray[np.bool_]) -> Table:
-        matrix = where(chosen)
-        return command_rows(command_type, len(matrix), matrix=matrix)
-
-    def _debug_info(self, gathered: GatheredMatrices) -> Sequence[MatrixDebugInfo]:
-        """Returns the cindexes of the rows of each matrix."""
-        steps, minibatch = self.steps, self.minibatch
-        sequences = minibatch.sequences if minibatch.size > 1 else NO_DEBUG_INFO.sequences
-        step = self.info.matrix_step[1:]
-        infos = DebugInfoOfRows(
-            cindexes=steps.cindexes,
-            begin=steps.begin[step],
-            rows=steps.count[step],
-            block=steps.block[step],
-            is_deriv=self.info.matrix_is_deriv[1:],
-            sequences=sequences,
-        )
-        further = gathered.debug_info(self.pieces)
-        return (*infos, *further) if further else infos
 
 
 class Compiler:
@@ -215,7 +81,7 @@ class Compiler:
         """
         network = Network.of(self.nnet)
         graphs = self._graphs(network)
-        return _make_steps(network, [self.request], ONE_SEQUENCE, [{}], graphs)
+        return _make_steps(network, not_reduced([self.request]), graphs)
 
     def create_computation(self, options: CompilerOptions | None = None) -> NnetComputation:
         """Returns the computation.
@@ -228,8 +94,9 @@ class Compiler:
             CompilationError: The recurrence of the network has no order of computation.
         """
         options = options or CompilerOptions()
-        graphs = self._graphs(Network.of(self.nnet))
-        return _compile(self.nnet, [self.request], ONE_SEQUENCE, [{}], options, graphs=graphs)
+        network = Network.of(self.nnet)
+        requests = [self.request]
+        return _compile(network, not_reduced(requests), requests, options, self._graphs(network))
 
     def _graphs(self, network: Network) -> Graphs:
         if self.graph is None:
@@ -277,22 +144,14 @@ def compile_segments(
     if not isinstance(nnet, Nnet):
         raise CompilationError(f"expected a network (Nnet), found {type(nnet).__name__}")
     _check_segments(requests)
-    if options.shortcut:
-        reductions = [reduced for each in requests if (reduced := reduce_request(each))]
-        minibatches = {reduced.minibatch.sequences.tobytes() for reduced in reductions}
-        if len(reductions) == len(requests) and len(minibatches) == 1:
-            try:
-                return _compile(
-                    nnet,
-                    [reduced.request for reduced in reductions],
-                    reductions[0].minibatch,
-                    [reduced.blocks for reduced in reductions],
-                    options,
-                    made_for=requests,
-                )
-            except IrregularOrderError:
-                pass  # some component orders its rows without a pattern: compile all sequences
-    return _compile(nnet, requests, ONE_SEQUENCE, [{}] * len(requests), options)
+    network = Network.of(nnet)
+    reduced = reduce_requests(requests) if options.shortcut else None
+    if reduced is not None:
+        try:
+            return _compile(network, reduced, requests, options)
+        except IrregularOrderError:
+            pass  # some component orders its rows without a pattern: compile all sequences
+    return _compile(network, not_reduced(requests), requests, options)
 
 
 def _check_segments(requests: Sequence[ComputationRequest]) -> None:
@@ -323,53 +182,115 @@ def _make_graphs(network: Network, requests: Sequence[ComputationRequest]) -> Gr
     return Graphs(segments=segments)
 
 
-def _make_steps(
-    network: Network,
-    requests: Sequence[ComputationRequest],
-    minibatch: Minibatch,
-    blocks: Sequence[Mapping[str, int]],
-    graphs: Graphs,
-) -> Steps:
+def _make_steps(network: Network, reduced: Reduced, graphs: Graphs) -> Steps:
     """Returns the steps of the segments."""
-    builder = StepsBuilder(
-        network=network,
-        graphs=graphs,
-        phases=compute_phases(network, compute_epochs(network.nnet), graphs),
-        requests=requests,
-        minibatch=minibatch,
-        blocks=blocks,
-    )
-    return builder.build()
+    phases = compute_phases(network, compute_epochs(network.nnet), graphs)
+    return StepsBuilder(network, graphs, phases, reduced).build()
 
 
 def _compile(
-    nnet: Nnet,
-    requests: Sequence[ComputationRequest],
-    minibatch: Minibatch,
-    blocks: Sequence[Mapping[str, int]],
+    network: Network,
+    reduced: Reduced,
+    made_for: Sequence[ComputationRequest],
     options: CompilerOptions,
-    *,
-    made_for: Sequence[ComputationRequest] | None = None,
     graphs: Graphs | None = None,
 ) -> NnetComputation:
-    """Compiles requests in place of the requests `made_for`, whose sequences they stand for."""
-    network = Network.of(nnet)
+    """Compiles requests, reduced to one sequence or not, in place of those that they stand for."""
+    requests, minibatch, _ = reduced
     graphs = graphs or _make_graphs(network, requests)
-    steps = _make_steps(network, requests, minibatch, blocks, graphs)
-    locations = input_locations(network, graphs, steps)
-    needs_deriv = derivatives_needed(network, requests, steps, locations)
-    precomputed_of_step, precomputed = precompute_indexes(network, requests, steps, minibatch)
-    assembly = Assembly(
-        network=network,
-        requests=requests,
-        steps=steps,
-        minibatch=minibatch,
-        pieces=classify(steps, minibatch, locations),
-        info=make_step_info(network, steps, minibatch, needs_deriv),
-        precomputed_of_step=precomputed_of_step,
-        precomputed_indexes=precomputed,
+    steps = _make_steps(network, reduced, graphs)
+    pieces = input_pieces(network, graphs, steps, minibatch)
+    needs_deriv = derivatives_needed(network, requests, pieces)
+    precomputed, precomputed_indexes = precompute_indexes(network, requests, steps, minibatch)
+    info = make_step_info(network, steps, minibatch, needs_deriv)
+    lists, forward, backward = commands.IndexLists(), Emission(), Emission()
+    emit_sums(pieces, info, lists, forward)
+    sums = DescriptorBackward(pieces, info, lists, backward)
+    sums.emit()
+    emit_components(network, requests, steps, info, precomputed, forward, backward)
+    rows = steps.count * minibatch.size
+    debug_info: Sequence[MatrixDebugInfo] = ()
+    if options.output_debug_info:
+        debug_info = _debug_info(steps, minibatch, info)
+        debug_info = (*debug_info, *sums.debug_info()) if len(sums.sizes) else debug_info
+    return NnetComputation(
+        matrices=np.concatenate([info.matrices, sums.sizes]),
+        submatrices=info.submatrices.table,
+        command_table=_command_table(network, steps, info, sums, forward, backward),
+        indexes=lists.indexes.items,
+        indexes_multi=lists.multi.items,
+        indexes_ranges=lists.ranges.items,
+        precomputed_indexes=precomputed_indexes,
+        need_model_derivative=any(request.need_model_derivative for request in requests),
+        matrix_debug_info=debug_info,
+        steps=np.column_stack([steps.node, rows])[rows > 0],
+        network=structure.NetworkFingerprint.of(network.nnet),
+        requests=tuple(map(RequestFingerprint.of, made_for)),
     )
-    return assembly.computation(
-        debug_info=options.output_debug_info,
-        made_for=tuple(map(RequestFingerprint.of, made_for or requests)),
+
+
+def _command_table(
+    network: Network,
+    steps: Steps,
+    info: StepInfo,
+    sums: DescriptorBackward,
+    forward: Emission,
+    backward: Emission,
+) -> Table:
+    """Puts the commands of all steps together.
+
+    The order is: inputs, allocation of all other matrices, forward commands, outputs, a marker;
+    output derivatives, backward commands, deallocation, input derivatives. Of several segments
+    each has its own inputs, forward commands, outputs and marker.
+    """
+
+    def io(command_type: type[commands.Command], submatrix: IntArray, chosen: Bools) -> Table:
+        """Returns the commands that take or give the matrices of some steps."""
+        step = where(chosen & (submatrix > 0))
+        node = steps.node[step]
+        return command_rows(command_type, len(step), matrix=submatrix[step], node=node)
+
+    def sizing(command_type: type[commands.Command], *but_of: IntArray) -> Table:
+        """Returns the commands that allocate or free all matrices but those of some submatrices."""
+        chosen = np.ones(len(info.matrices), np.bool_)
+        for submatrices in but_of:
+            chosen[submatrices] = False
+        chosen[0] = False
+        matrix = where(chosen)
+        return command_rows(command_type, len(matrix), matrix=matrix)
+
+    is_output = network.kind[steps.node] == NodeKind.OUTPUT
+    of_outputs, of_inputs = info.deriv[is_output], info.deriv[steps.is_given]
+    marker = command_rows(commands.NoOperationMarker, 1)
+    table, places = forward.ordered()
+    segment_of_command = steps.segment[places // PLACES_PER_STEP]
+    parts: list[Table] = []
+    for segment in range(int(steps.segment.max()) + 1):
+        own = steps.segment == segment
+        parts.append(io(commands.AcceptInput, info.value, own & steps.is_given))
+        if segment == 0:
+            given = info.value[steps.is_given]
+            parts.append(sizing(commands.AllocMatrixZeroed, given, of_outputs))
+            parts.append(sums.sizing(commands.AllocMatrixZeroed))
+        parts.append(table[segment_of_command == segment])
+        parts.append(io(commands.ProvideOutput, info.value, own & is_output))
+        parts.append(marker)
+    parts.append(io(commands.AcceptInput, info.deriv, is_output)[::-1])
+    parts.append(backward.ordered()[0])
+    parts.append(sizing(commands.DeallocMatrix, info.value[is_output], of_inputs))
+    parts.append(sums.sizing(commands.DeallocMatrix))
+    parts.append(io(commands.ProvideOutput, info.deriv, steps.is_given))
+    return np.concatenate(parts)
+
+
+def _debug_info(steps: Steps, minibatch: Minibatch, info: StepInfo) -> DebugInfoOfRows:
+    """Returns the cindexes of the rows of the matrix of each step."""
+    step = info.matrix_step[1:]
+    return DebugInfoOfRows(
+        cindexes=steps.cindexes,
+        begin=steps.begin[step],
+        rows=steps.count[step],
+        block=steps.block[step],
+        is_deriv=info.matrix_is_deriv[1:],
+        sequences=minibatch.sequences if minibatch.size > 1 else NO_DEBUG_INFO.sequences,
     )

@@ -10,8 +10,8 @@ matrix.
 from __future__ import annotations
 
 import enum
+from typing import NamedTuple
 
-import attrs
 import numpy as np
 from nnet3_computation.arrays import NONE, IntArray, run_starts, where
 from nnet3_descriptors.descriptors import ForwardingDescriptor, Node, SumDescriptor
@@ -26,43 +26,112 @@ BoolArray = NDArray[np.bool_]
 _LAST = np.iinfo(np.int32).max
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class InputLocations:
+class PieceKind(enum.IntEnum):
+    """How the source rows of a piece lie."""
+
+    EMPTY = 0
+    """There are no source rows."""
+    RANGE = 1
+    """They are a range of the rows of one step, in order: a sum of matrices."""
+    ROWS = 2
+    """They are rows of one step: a sum of rows."""
+    SCATTERED = 3
+    """They are rows of several steps."""
+
+
+class Pieces(NamedTuple):
     """The sums that make the parts of all descriptors, as pieces: one column of one step.
 
     Attributes:
+        steps: The steps.
+        minibatch: The sequences that the rows stand for.
         step: (P,) int32, the step whose rows are computed.
         part: (P,) int32, the part of its descriptor.
         alpha: (P,) float32, the scale of the source rows.
         begin: (P,) int64, where the piece begins in `source`.
         source: (total,) int32, the source row of each row of each piece (numbered as in `Steps`),
             or -1 for none.
+        kind: (P,) int32, values of `PieceKind`.
+        source_step: (P,) int32, the step that the rows come from, if they come from a single one.
+        source_first: (P,) int32, the first of its rows that is used, if they are a range.
         constant_step: (C,) int32, a step, in a part of which a constant is added ...
         constant_part: (C,) int32, ... the part, ...
         constant_rows: (C, 2) int32, ... the first row in the step and the number of rows, ...
         constant: (C,) float32, ... and the constant.
     """
 
+    steps: Steps
+    minibatch: Minibatch
     step: IntArray
     part: IntArray
     alpha: NDArray[np.float32]
     begin: NDArray[np.int64]
     source: IntArray
+    kind: IntArray
+    source_step: IntArray
+    source_first: IntArray
     constant_step: IntArray
     constant_part: IntArray
     constant_rows: IntArray
     constant: NDArray[np.float32]
 
+    @property
+    def num_rows(self) -> IntArray:
+        """Number of rows of each piece: (P,) int32."""
+        return self.steps.count[self.step]
 
-@attrs.define(eq=False)
+    def of_kind(self, kind: PieceKind) -> IntArray:
+        """Returns the numbers of the pieces of a kind."""
+        return where(self.kind == kind).astype(np.int32)
+
+    def source_rows(self, piece: int) -> IntArray:
+        """Returns the source rows of a piece, numbered through all steps; -1 for none."""
+        begin = int(self.begin[piece])
+        return self.source[begin : begin + int(self.steps.count[self.step[piece]])]
+
+    def rows(self, piece: int) -> IntArray:
+        """Returns the rows of the source step that a piece of kind ROWS takes; -1 for none."""
+        source = self.source_rows(piece)
+        first = self.steps.begin[self.source_step[piece]]
+        return np.where(source >= 0, source - first, NONE).astype(np.int32)
+
+    def pairs(self, piece: int, submatrix_of_step: IntArray) -> IntArray:
+        """Returns the rows of a piece of kind SCATTERED, for one sequence.
+
+        Args:
+            piece: The number of the piece.
+            submatrix_of_step: (S,) int32, the submatrix of each step; rows of steps without one are
+                left out.
+
+        Returns:
+            (K, 2) int32: submatrix, row among those of one sequence; (-1, -1) for none.
+        """
+        source = self.source_rows(piece)
+        step = self.steps.step_of_row[source]
+        submatrix = np.where(source >= 0, submatrix_of_step[step], 0)
+        pairs = np.stack([submatrix, source - self.steps.begin[step]], axis=1)
+        pairs[submatrix <= 0] = NONE
+        return pairs
+
+    def repeated(self, piece: int, pairs: IntArray) -> IntArray:
+        """Returns pairs of a piece, (K, 2) int32, for all sequences: (K * sequences, 2) int32."""
+        size, block = self.minibatch.size, int(self.steps.block[self.step[piece]])
+        source_block = self.steps.block[self.steps.step_of_row[self.source_rows(piece)]]
+        full = np.empty((len(pairs) * size, 2), np.int32)
+        full[:, 1] = self.minibatch.rows(pairs[:, 1], source_block, block)
+        full[:, 0] = np.repeat(pairs[:, 0].reshape(-1, 1, block), size, axis=1).reshape(-1)
+        return full
+
+
 class _Pieces:
     """Pieces that are still being collected; their sources are cindex ids."""
 
-    step: list[NDArray[np.int32]] = attrs.Factory(list)
-    part: list[int] = attrs.Factory(list)
-    alpha: list[float] = attrs.Factory(list)
-    source: list[NDArray[np.int32]] = attrs.Factory(list)
-    constants: list[tuple[int, int, int, int, float]] = attrs.Factory(list)
+    def __init__(self) -> None:
+        self.step: list[NDArray[np.int32]] = []
+        self.part: list[int] = []
+        self.alpha: list[float] = []
+        self.source: list[NDArray[np.int32]] = []
+        self.constants: list[tuple[int, int, int, int, float]] = []
 
     def add(self, steps: IntArray, part: int, alpha: float, source: IntArray) -> None:
         """Adds one column of some steps, whose rows follow one another in `source`."""
@@ -71,19 +140,27 @@ class _Pieces:
         self.alpha.append(alpha)
         self.source.append(source)
 
-    def finish(self, steps: Steps) -> InputLocations:
-        """Returns all pieces."""
+    def finish(self, steps: Steps, minibatch: Minibatch) -> Pieces:
+        """Returns all pieces, classified."""
         nothing = np.zeros(0, np.int32)
         step = np.concatenate([*self.step, nothing])
         sizes = [len(piece) for piece in self.step]
         count = steps.count[step].astype(np.int64)
+        begin = np.cumsum(count) - count
+        source = steps.row_of_cindex[np.concatenate([*self.source, nothing])]
+        kind, source_step, source_first = _classified(steps, minibatch, step, begin, source)
         constants = np.array([row[:4] for row in self.constants], np.int32).reshape(-1, 4)
-        return InputLocations(
+        return Pieces(
+            steps=steps,
+            minibatch=minibatch,
             step=step,
             part=np.repeat(np.array(self.part, np.int32), sizes),
             alpha=np.repeat(np.array(self.alpha, np.float32), sizes),
-            begin=np.cumsum(count) - count,
-            source=steps.row_of_cindex[np.concatenate([*self.source, nothing])],
+            begin=begin,
+            source=source,
+            kind=kind,
+            source_step=source_step,
+            source_first=source_first,
             constant_step=constants[:, 0],
             constant_part=constants[:, 1],
             constant_rows=constants[:, 2:],
@@ -91,7 +168,35 @@ class _Pieces:
         )
 
 
-def input_locations(network: Network, graphs: Graphs, steps: Steps) -> InputLocations:
+def _classified(
+    steps: Steps,
+    minibatch: Minibatch,
+    step: IntArray,
+    begin: NDArray[np.int64],
+    source: IntArray,
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Returns kind, source_step and source_first of pieces; see `Pieces`, as for the arguments."""
+    if not len(step):
+        return step, step, step
+    of_row = steps.step_of_row[source]
+    absent = source < 0
+    first_step = np.minimum.reduceat(np.where(absent, len(steps), of_row), begin)
+    source_step = np.maximum.reduceat(np.where(absent, NONE, of_row), begin)
+    distance = source - np.arange(len(source), dtype=np.int32)
+    is_range = np.minimum.reduceat(source, begin) >= 0
+    is_range &= np.minimum.reduceat(distance, begin) == np.maximum.reduceat(distance, begin)
+    source_first = source[begin] - steps.begin[source_step]
+    if minibatch.size > 1:
+        block = steps.block[step]
+        is_range &= (block == steps.block[source_step]) & (source_first % block == 0)
+        is_range &= steps.count[step] % block == 0
+    kind = np.where(is_range, PieceKind.RANGE, PieceKind.ROWS)
+    kind[first_step < source_step] = PieceKind.SCATTERED
+    kind[source_step < 0] = PieceKind.EMPTY
+    return kind.astype(np.int32), source_step.astype(np.int32), source_first.astype(np.int32)
+
+
+def input_pieces(network: Network, graphs: Graphs, steps: Steps, minibatch: Minibatch) -> Pieces:
     """Returns the input locations of all steps of component-input and output nodes."""
     pieces = _Pieces()
     step_of_cindex = steps.step_of_cindex
@@ -118,15 +223,10 @@ def input_locations(network: Network, graphs: Graphs, steps: Steps) -> InputLoca
             if is_plain and isinstance(leaves[0], Node):
                 pieces.add(own, part, 1.0, ids[0])
                 continue
-            rows = _PartRows(
-                steps=steps,
-                step_of_cindex=step_of_cindex,
-                own=own,
-                begin=steps.begin[own] - begin[own[0]],
-                part=part,
-            )
-            rows.add(pieces, sum_descriptor, ids)
-    return pieces.finish(steps)
+            first_rows = steps.begin[own] - begin[own[0]]
+            rows = _PartRows(pieces, steps, step_of_cindex, own, first_rows, part)
+            rows.add(sum_descriptor, ids)
+    return pieces.finish(steps, minibatch)
 
 
 def _rows(steps: Steps, own: IntArray) -> slice:
@@ -185,36 +285,36 @@ def _leaf_ids(graphs: Graphs, node: int, cindex_ids: IntArray) -> list[IntArray]
     return found
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class _PartRows:
+class _PartRows(NamedTuple):
     """One part of a descriptor, for all rows of its steps.
 
     Attributes:
+        pieces: Where its pieces go.
         own: (steps,) the steps, none of them empty.
         begin: (steps,) where each begins among the rows.
         part: The number of the part.
     """
 
+    pieces: _Pieces
     steps: Steps
     step_of_cindex: IntArray
     own: IntArray
     begin: IntArray
     part: int
 
-    def add(self, pieces: _Pieces, descriptor: SumDescriptor, ids: IntArray) -> None:
+    def add(self, descriptor: SumDescriptor, ids: IntArray) -> None:
         """Adds the pieces of the part.
 
         Args:
-            pieces: Where they go.
             descriptor: The part.
             ids: (leaves, rows) int32, the cindexes that are taken; -1 for none.
         """
         if descriptor.has_constant:
-            self._add_constants(pieces, descriptor, ids >= 0)
+            self._add_constants(descriptor, ids >= 0)
         for alpha, columns in self._by_scale(descriptor.leaves, ids):
-            self._add_columns(pieces, alpha, columns)
+            self._add_columns(alpha, columns)
 
-    def _add_constants(self, pieces: _Pieces, descriptor: SumDescriptor, used: BoolArray) -> None:
+    def _add_constants(self, descriptor: SumDescriptor, used: BoolArray) -> None:
         """Adds constants, as runs of rows with the same one; padding has none."""
         value = descriptor.constant_term(used)
         value[self.steps.cindex_ids[_rows(self.steps, self.own)] < 0] = 0.0
@@ -226,8 +326,8 @@ class _PartRows:
         for run, owner, count in zip(runs.tolist(), step.tolist(), counts.tolist(), strict=True):
             if value[run] != 0.0:
                 first = run - int(self.begin[owner])
-                constant = float(value[run])
-                pieces.constants.append((int(self.own[owner]), self.part, first, count, constant))
+                place = int(self.own[owner]), self.part, first, count
+                self.pieces.constants.append((*place, float(value[run])))
 
     def _by_scale(
         self, leaves: tuple[ForwardingDescriptor, ...], ids: IntArray
@@ -246,7 +346,7 @@ class _PartRows:
                 by_scale.setdefault(value, []).append(np.where(scale == value, column, NONE))
         return [(scale, np.array(columns)) for scale, columns in by_scale.items()]
 
-    def _add_columns(self, pieces: _Pieces, alpha: float, columns: IntArray) -> None:
+    def _add_columns(self, alpha: float, columns: IntArray) -> None:
         if len(columns) > 1:
             terms = np.maximum.reduceat((columns >= 0).sum(axis=0), self.begin)
             if (terms <= 1).all():
@@ -254,22 +354,22 @@ class _PartRows:
             else:
                 columns = self._packed(columns)
         if len(columns) == 1:
-            pieces.add(self.own, self.part, alpha, columns[0])
+            self.pieces.add(self.own, self.part, alpha, columns[0])
             return
         scattered = np.zeros(len(self.own), np.bool_)
         for column in columns if columns.shape[1] > len(self.own) else ():
             scattered |= self._is_scattered(column)
         for column in columns:
             if not scattered.any():
-                pieces.add(self.own, self.part, alpha, column)
+                self.pieces.add(self.own, self.part, alpha, column)
                 continue
             kept = np.repeat(~scattered, np.diff(np.append(self.begin, columns.shape[1])))
-            pieces.add(self.own[~scattered], self.part, alpha, column[kept])
+            self.pieces.add(self.own[~scattered], self.part, alpha, column[kept])
         for number in where(scattered).tolist():
             begin = int(self.begin[number])
             end = begin + int(self.steps.count[self.own[number]])
             for column in arranged(columns[:, begin:end], self.step_of_cindex):
-                pieces.add(self.own[number : number + 1], self.part, alpha, column)
+                self.pieces.add(self.own[number : number + 1], self.part, alpha, column)
 
     def _packed(self, columns: IntArray) -> IntArray:
         """Returns columns with the same terms in each row, fewer of them if there can be fewer.
@@ -343,98 +443,3 @@ def arranged(columns: IntArray, step_of: IntArray) -> list[IntArray]:
             terms[rows, place[rows]] = NONE
             result.append(column)
     return result
-
-
-class PieceKind(enum.IntEnum):
-    """How the source rows of a piece lie."""
-
-    EMPTY = 0
-    """There are no source rows."""
-    RANGE = 1
-    """They are a range of the rows of one step, in order: a sum of matrices."""
-    ROWS = 2
-    """They are rows of one step: a sum of rows."""
-    SCATTERED = 3
-    """They are rows of several steps."""
-
-
-@attrs.frozen(kw_only=True, eq=False)
-class Pieces:
-    """The pieces of the input locations, classified.
-
-    Attributes:
-        locations: The input locations.
-        steps: The steps.
-        minibatch: The sequences that the rows stand for.
-        kind: (P,) int32, values of `PieceKind`.
-        source_step: (P,) int32, the step that the rows come from, if they come from a single one.
-        source_first: (P,) int32, the first of its rows that is used, if they are a range.
-    """
-
-    locations: InputLocations
-    steps: Steps
-    minibatch: Minibatch
-    kind: IntArray
-    source_step: IntArray
-    source_first: IntArray
-
-    @property
-    def count(self) -> IntArray:
-        """Number of rows of each piece: (P,) int32."""
-        return self.steps.count[self.locations.step]
-
-    def of_kind(self, kind: PieceKind) -> IntArray:
-        """Returns the numbers of the pieces of a kind."""
-        return where(self.kind == kind).astype(np.int32)
-
-    def source_rows(self, piece: int) -> IntArray:
-        """Returns the source rows of a piece, numbered through all steps; -1 for none."""
-        begin = int(self.locations.begin[piece])
-        count = int(self.steps.count[self.locations.step[piece]])
-        return self.locations.source[begin : begin + count]
-
-    def rows(self, piece: int) -> IntArray:
-        """Returns the rows of the source step that a piece of kind ROWS takes; -1 for none."""
-        source = self.source_rows(piece)
-        first = self.steps.begin[self.source_step[piece]]
-        return np.where(source >= 0, source - first, NONE).astype(np.int32)
-
-
-def classify(steps: Steps, minibatch: Minibatch, locations: InputLocations) -> Pieces:
-    """Finds the kind of each piece."""
-    size = len(locations.step)
-    if not size:
-        nothing = np.zeros(0, np.int32)
-        return Pieces(
-            locations=locations,
-            steps=steps,
-            minibatch=minibatch,
-            kind=nothing,
-            source_step=nothing,
-            source_first=nothing,
-        )
-    source, begin = locations.source, locations.begin
-    step = steps.step_of_row[source]
-    absent = source < 0
-    first_step = np.minimum.reduceat(np.where(absent, len(steps), step), begin)
-    source_step = np.maximum.reduceat(np.where(absent, NONE, step), begin)
-    distance = source - np.arange(len(source), dtype=np.int32)
-    is_range = np.minimum.reduceat(source, begin) >= 0
-    is_range &= np.minimum.reduceat(distance, begin) == np.maximum.reduceat(distance, begin)
-    source_first = source[begin] - steps.begin[source_step]
-    if minibatch.size > 1:
-        block = steps.block[locations.step]
-        count = steps.count[locations.step]
-        is_range &= (block == steps.block[source_step]) & (source_first % block == 0)
-        is_range &= count % block == 0
-    kind = np.where(is_range, PieceKind.RANGE, PieceKind.ROWS)
-    kind[first_step < source_step] = PieceKind.SCATTERED
-    kind[source_step < 0] = PieceKind.EMPTY
-    return Pieces(
-        locations=locations,
-        steps=steps,
-        minibatch=minibatch,
-        kind=kind.astype(np.int32),
-        source_step=source_step.astype(np.int32),
-        source_first=source_first.astype(np.int32),
-    )

@@ -13,7 +13,8 @@ steps have; sequences are slowest with block = number of pattern rows, as users 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import attrs
 import numpy as np
@@ -22,8 +23,7 @@ from nnet3_computation.arrays import IntArray, frozen_array
 from nnet3_descriptors.indexes import N, distinct
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class Minibatch:
+class Minibatch(NamedTuple):
     """The sequences that share a pattern.
 
     Attributes:
@@ -31,7 +31,7 @@ class Minibatch:
             the pattern, whatever its n.
     """
 
-    sequences: IntArray = attrs.field(converter=frozen_array)
+    sequences: IntArray
 
     @property
     def size(self) -> int:
@@ -101,47 +101,51 @@ class Minibatch:
         return (pattern, block) if regular else None
 
 
-ONE_SEQUENCE = Minibatch(sequences=[0])
+ONE_SEQUENCE = Minibatch(frozen_array([0]))
 """No shortcut: the pattern holds all rows."""
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class Reduced:
-    """A request for one sequence, and the minibatch that it stands for.
+class Reduced(NamedTuple):
+    """Requests of segments, reduced to one sequence, and the minibatch that it stands for.
 
     Attributes:
-        request: The request for the first sequence.
+        requests: The request of each segment for the first sequence.
         minibatch: All sequences.
-        blocks: The order of rows of each input and output, by name.
+        blocks: For each segment the order of rows of each input and output, by name; 1 for others.
     """
 
-    request: ComputationRequest
+    requests: Sequence[ComputationRequest]
     minibatch: Minibatch
-    blocks: dict[str, int]
+    blocks: Sequence[Mapping[str, int]]
 
 
-def reduce_request(request: ComputationRequest) -> Reduced | None:
-    """Returns the request of one sequence, if all sequences ask the same in a regular order.
+def not_reduced(requests: Sequence[ComputationRequest]) -> Reduced:
+    """Returns requests as they are, all sequences one by one."""
+    return Reduced(requests, ONE_SEQUENCE, [{}] * len(requests))
 
-    None if there is one sequence only, or the sequences differ.
+
+def reduce_requests(requests: Sequence[ComputationRequest]) -> Reduced | None:
+    """Returns the requests of one sequence, if all sequences ask the same in a regular order.
+
+    None if there is one sequence only, or the sequences differ, in a segment or between segments.
     """
-    sequences = distinct(request.inputs[0].indexes[:, N])
+    sequences = distinct(requests[0].inputs[0].indexes[:, N])
     if len(sequences) < 2:
         return None
-    minibatch = Minibatch(sequences=sequences)
-    blocks: dict[str, int] = {}
-
-    reduced: dict[str, IoSpecification] = {}
-    for io in (*request.inputs, *request.outputs):
-        found = minibatch.first_of(io.indexes)
-        if found is None:
-            return None
-        pattern, blocks[io.name] = found
-        reduced[io.name] = attrs.evolve(io, indexes=pattern)
-    specifications: dict[str, Any] = {
-        "inputs": tuple(reduced[io.name] for io in request.inputs),
-        "outputs": tuple(reduced[io.name] for io in request.outputs),
-    }
-    return Reduced(
-        request=attrs.evolve(request, **specifications), minibatch=minibatch, blocks=blocks
-    )
+    minibatch = Minibatch(frozen_array(sequences))
+    reduced: list[ComputationRequest] = []
+    blocks: list[dict[str, int]] = []
+    for request in requests:
+        blocks.append({})
+        ios: dict[str, IoSpecification] = {}
+        for io in (*request.inputs, *request.outputs):
+            found = minibatch.first_of(io.indexes)
+            if found is None:
+                return None
+            pattern, blocks[-1][io.name] = found
+            ios[io.name] = attrs.evolve(io, indexes=pattern)
+        inputs, outputs = (
+            [ios[io.name] for io in some] for some in (request.inputs, request.outputs)
+        )
+        reduced.append(attrs.evolve(request, inputs=inputs, outputs=outputs))
+    return Reduced(reduced, minibatch, blocks)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-import attrs
 import numpy as np
 from nnet3_computation import ComputationRequest
+from nnet3_computation.analysis import COL_OFFSET, MATRIX, NUM_COLS, NUM_ROWS, ROW_OFFSET
 from nnet3_computation.arrays import IntArray, expand_ranges, run_starts, where
 from numpy.typing import NDArray
 
-from nnet3_compiler.locations import InputLocations
+from nnet3_compiler.locations import Pieces
 from nnet3_compiler.shortcut import Minibatch
 from nnet3_compiler.steps.network import Network, NodeKind
 from nnet3_compiler.steps.steps import Steps
@@ -19,10 +20,7 @@ BoolArray = NDArray[np.bool_]
 
 
 def derivatives_needed(
-    network: Network,
-    requests: Sequence[ComputationRequest],
-    steps: Steps,
-    locations: InputLocations,
+    network: Network, requests: Sequence[ComputationRequest], pieces: Pieces
 ) -> BoolArray:
     """Returns which steps need a derivative: (S,) bool.
 
@@ -30,11 +28,12 @@ def derivatives_needed(
     component that is updated, to an output whose derivative is given. Those inputs and outputs need
     one in any case.
     """
+    steps = pieces.steps
     wanted = _wanted(network, requests, steps)
     given = _with_deriv(network, requests, steps, NodeKind.OUTPUT)
     if not wanted.any() and not given.any():
         return wanted
-    user, used = step_dependencies(network, steps, locations)
+    user, used = step_dependencies(network, pieces)
     arcs = list(zip(user.tolist(), used.tolist(), strict=True))
     from_wanted = bytearray(wanted)
     for step, dependency in arcs:
@@ -71,14 +70,15 @@ def _with_deriv(
 
 
 def step_dependencies(
-    network: Network, steps: Steps, locations: InputLocations
+    network: Network, pieces: Pieces
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Returns on which steps each step depends directly, as pairs (user, used), sorted by user."""
+    steps = pieces.steps
     size = len(steps)
     # a descriptor takes rows from other steps
-    present = where(locations.source >= 0)
-    user = np.repeat(locations.step.astype(np.int64), steps.count[locations.step])[present]
-    pair = user * size + steps.step_of_row[locations.source[present]]
+    present = where(pieces.source >= 0)
+    user = np.repeat(pieces.step.astype(np.int64), pieces.num_rows)[present]
+    pair = user * size + steps.step_of_row[pieces.source[present]]
     pairs = [pair[run_starts(pair)]]
     # a component uses the step before it, a range of columns uses its source
     component = where((network.kind[steps.node] == NodeKind.COMPONENT) & ~steps.is_given)
@@ -89,30 +89,26 @@ def step_dependencies(
     return np.divmod(pair[run_starts(pair)], size)
 
 
-MATRIX, ROW_OFFSET, NUM_ROWS, COL_OFFSET, NUM_COLS = range(5)
-"""Columns of the table of submatrices."""
-
-
-@attrs.define(eq=False)
 class SubmatrixTable:
     """The submatrices of a computation in the making, as pieces of a table."""
 
-    pieces: list[IntArray]
-    size: int
+    def __init__(self, rows: IntArray) -> None:
+        """Begins with (count, 5) submatrices."""
+        self._pieces = [rows]
+        self._size = len(rows)
 
     def add(self, rows: IntArray) -> IntArray:
         """Adds (count, 5) submatrices; returns their numbers."""
-        numbers = np.arange(self.size, self.size + len(rows), dtype=np.int32)
-        self.pieces.append(rows)
-        self.size += len(rows)
-        return numbers
+        first, self._size = self._size, self._size + len(rows)
+        self._pieces.append(rows)
+        return np.arange(first, self._size, dtype=np.int32)
 
     @property
     def table(self) -> IntArray:
         """All submatrices: (S, 5) int32."""
-        if len(self.pieces) > 1:
-            self.pieces = [np.concatenate(self.pieces)]
-        return self.pieces[0]
+        if len(self._pieces) > 1:
+            self._pieces = [np.concatenate(self._pieces)]
+        return self._pieces[0]
 
     def parts(self, base: IntArray, row_offset: IntArray, num_rows: IntArray) -> IntArray:
         """Returns the numbers of submatrices that are ranges of rows of others, shaped as `base`.
@@ -129,8 +125,7 @@ class SubmatrixTable:
         return numbers
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class StepInfo:
+class StepInfo(NamedTuple):
     """Where the values and derivatives of steps live.
 
     Attributes:
@@ -175,7 +170,7 @@ def make_step_info(
     whole = np.zeros((len(matrices), 5), np.int32)
     whole[1:, MATRIX] = np.arange(1, len(matrices))
     whole[1:, NUM_ROWS], whole[1:, NUM_COLS] = rows, cols
-    submatrices = SubmatrixTable(pieces=[whole], size=len(whole))
+    submatrices = SubmatrixTable(whole)
     _add_dim_ranges(network, steps, submatrices, value, deriv, needs_deriv)
     is_deriv = np.zeros(len(matrices), np.bool_)
     is_deriv[deriv[own_matrix & needs_deriv]] = True

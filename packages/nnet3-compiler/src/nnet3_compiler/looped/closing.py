@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import attrs
 import numpy as np
 from nnet3_computation import commands
+from nnet3_computation.analysis import MATRIX
 from nnet3_computation.arrays import NONE, IntArray, same
 from nnet3_computation.commands import Table, command_rows
 from nnet3_computation.computation import NnetComputation, T
@@ -12,45 +15,36 @@ from nnet3_descriptors import indexes, values
 from numpy.typing import NDArray
 
 from nnet3_compiler.errors import CompilationError
-from nnet3_compiler.step_info import MATRIX
 
 ALLOCATIONS = (commands.AllocMatrixUndefined.OPCODE, commands.AllocMatrixZeroed.OPCODE)
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class MatrixUse:
-    """The first and the last command that uses each matrix; allocation does not count.
+def matrix_use(computation: NnetComputation) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Returns the first and the last command that uses each matrix; allocation does not count.
 
-    Attributes:
-        first: (M,) int64, positions of commands; the number of commands if nothing uses it.
-        last: (M,) int64; -1 if nothing uses it.
+    Returns:
+        (M,) int64, positions of commands, the number of commands if nothing uses the matrix; and
+        (M,) int64, -1 if nothing uses it.
     """
-
-    first: NDArray[np.int64]
-    last: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, computation: NnetComputation) -> MatrixUse:
-        """Returns the first and last uses of the matrices of a computation."""
-        table = computation.command_table
-        opcodes = table[:, commands.OPCODE_COLUMN]
-        matrix_of = computation.submatrices[:, MATRIX]
-        uses = commands.SCHEMA.is_matrix[opcodes] & (table > 0)
-        uses[np.isin(opcodes, (*ALLOCATIONS, commands.DeallocMatrix.OPCODE))] = False
-        position, column = np.nonzero(uses)
-        positions, matrices = [position], [matrix_of[table[position, column]]]
-        lists = commands.SCHEMA.kind[opcodes] == commands.OperandKind.INDEXES_MULTI
-        for command, at in zip(*np.nonzero(lists), strict=True):
-            pairs = computation.indexes_multi[int(table[command, at])]
-            named = matrix_of[np.unique(pairs[pairs[:, 0] != NONE, 0])]
-            matrices.append(named)
-            positions.append(np.full(len(named), command))
-        matrix, place = np.concatenate(matrices), np.concatenate(positions)
-        first = np.full(len(computation.matrices), len(table), np.int64)
-        last = np.full(len(computation.matrices), NONE, np.int64)
-        np.minimum.at(first, matrix, place)
-        np.maximum.at(last, matrix, place)
-        return cls(first=first, last=last)
+    table = computation.command_table
+    opcodes = table[:, commands.OPCODE_COLUMN]
+    matrix_of = computation.submatrices[:, MATRIX]
+    uses = commands.SCHEMA.is_matrix[opcodes] & (table > 0)
+    uses[np.isin(opcodes, (*ALLOCATIONS, commands.DeallocMatrix.OPCODE))] = False
+    position, column = np.nonzero(uses)
+    positions, matrices = [position], [matrix_of[table[position, column]]]
+    lists = commands.SCHEMA.kind[opcodes] == commands.OperandKind.INDEXES_MULTI
+    for command, at in zip(*np.nonzero(lists), strict=True):
+        pairs = computation.indexes_multi[int(table[command, at])]
+        named = matrix_of[np.unique(pairs[pairs[:, 0] != NONE, 0])]
+        matrices.append(named)
+        positions.append(np.full(len(named), command))
+    matrix, place = np.concatenate(matrices), np.concatenate(positions)
+    first = np.full(len(computation.matrices), len(table), np.int64)
+    last = np.full(len(computation.matrices), NONE, np.int64)
+    np.minimum.at(first, matrix, place)
+    np.maximum.at(last, matrix, place)
+    return first, last
 
 
 def with_tight_lifetimes(computation: NnetComputation) -> NnetComputation:
@@ -60,21 +54,20 @@ def with_tight_lifetimes(computation: NnetComputation) -> NnetComputation:
     """
     table = computation.command_table
     opcodes = table[:, commands.OPCODE_COLUMN]
-    use = MatrixUse.of(computation)
+    first_use, last_use = matrix_use(computation)
     place = np.arange(len(table)) * 2
     allocates, frees = np.isin(opcodes, ALLOCATIONS), opcodes == commands.DeallocMatrix.OPCODE
     # The first operand of other commands may be something else, such as a component.
     whole = np.where(allocates | frees, table[:, commands.FIRST_OPERAND_COLUMN], 0)
     matrix = computation.submatrices[whole, MATRIX]
-    place[allocates] = use.first[matrix[allocates]] * 2 - 1
-    place[frees] = use.last[matrix[frees]] * 2 + 1
-    kept = ~((allocates | frees) & (use.last[matrix] == NONE))
+    place[allocates] = first_use[matrix[allocates]] * 2 - 1
+    place[frees] = last_use[matrix[frees]] * 2 + 1
+    kept = ~((allocates | frees) & (last_use[matrix] == NONE))
     order = np.argsort(place, kind="stable")
     return attrs.evolve(computation, command_table=table[order[kept[order]]], memory_plan=None)
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class Repetition:
+class Repetition(NamedTuple):
     """Two segments of a computation after which the state is the same, but for a shift in time.
 
     Attributes:
@@ -157,7 +150,13 @@ def find_repetition(
         )
     if not computation.matrix_debug_info:
         raise CompilationError("a loop is found by the rows of matrices: debug info is needed")
-    boundaries = _Boundaries.of(computation, shift)
+    first_use, last_use = matrix_use(computation)
+    boundaries = _Boundaries(
+        computation=computation,
+        shift=shift,
+        alive=[np.flatnonzero((first_use < end) & (last_use > end)).tolist() for end in ends],
+        last_readers=np.searchsorted(ends, last_use),
+    )
     seen = len(ends) - unseen
     for first in range(begin, seen):
         for second in range(first + unit, (seen + first + 1) // 2, unit):
@@ -176,8 +175,7 @@ def find_repetition(
     return None
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class _Boundaries:
+class _Boundaries(NamedTuple):
     """The matrices that are alive between the segments.
 
     Attributes:
@@ -189,22 +187,8 @@ class _Boundaries:
 
     computation: NnetComputation
     shift: int
-    alive: tuple[tuple[int, ...], ...]
+    alive: list[list[int]]
     last_readers: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, computation: NnetComputation, shift: int) -> _Boundaries:
-        """Returns the boundaries of a computation in several segments."""
-        use = MatrixUse.of(computation)
-        return cls(
-            computation=computation,
-            shift=shift,
-            alive=tuple(
-                tuple(np.flatnonzero((use.first < end) & (use.last > end)).tolist())
-                for end in computation.segment_ends
-            ),
-            last_readers=np.searchsorted(computation.segment_ends, use.last),
-        )
 
     def identified(self, first: int, second: int) -> list[tuple[int, int]] | None:
         """Pairs the matrices after one segment with the matrices after another, shifted in time.

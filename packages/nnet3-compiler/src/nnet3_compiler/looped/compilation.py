@@ -18,6 +18,7 @@ rows from before the beginning would make a difference.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import attrs
 import numpy as np
@@ -32,8 +33,7 @@ from nnet3_compiler.looped.requests import chunk_request, extended_requests, mov
 from nnet3_compiler.options import CompilerOptions
 
 
-@attrs.frozen(kw_only=True)
-class Steadiness:
+class Steadiness(NamedTuple):
     """The chunks that are computed alike.
 
     Attributes:

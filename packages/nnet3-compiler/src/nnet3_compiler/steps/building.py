@@ -9,18 +9,16 @@ belong to one node make a step, with these rules:
 (c) a step of a dim-range node has the rows of a whole step of its source, so that it can be a
     range of that matrix's columns. This adds cindexes that the graph does not have.
 
-Most steps are made all at once. Python loops run only over inputs, outputs, and the steps of
-components whose output rows read input rows at other positions.
+The steps of a component in a recurrence are made all at once, unless its output rows read input
+rows at other positions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-import attrs
 import numpy as np
-from nnet3_computation import ComputationRequest, IoSpecification, arrays
+from nnet3_computation import IoSpecification, arrays
 from nnet3_descriptors.components import ComponentProperties
 from nnet3_descriptors.indexes import distinct, index_order
 from numpy.typing import NDArray
@@ -30,43 +28,38 @@ from nnet3_compiler.steps.network import GIVEN, Graphs, Network, NodeKind, Phase
 from nnet3_compiler.steps.steps import Ids, Steps, UnorderedSteps
 
 
-@attrs.frozen(kw_only=True, eq=False)
 class StepsBuilder:
-    """Makes the steps of a computation; see `build`.
+    """Makes the steps of a computation; see `build`."""
 
-    Attributes:
-        network: The network.
-        graphs: The pruned graphs of the segments.
-        phases: The phases of their cindexes.
-        requests: The request of each segment (reduced to one sequence, if it was).
-        minibatch: The sequences that the rows stand for.
-        blocks: For each segment the order of rows of each input and output, by name.
-    """
+    def __init__(
+        self, network: Network, graphs: Graphs, phases: Phases, reduced: shortcut.Reduced
+    ) -> None:
+        """Prepares to make steps.
 
-    network: Network
-    graphs: Graphs
-    phases: Phases
-    requests: Sequence[ComputationRequest]
-    minibatch: shortcut.Minibatch
-    blocks: Sequence[Mapping[str, int]]
+        Args:
+            network: The network.
+            graphs: The pruned graphs of the segments.
+            phases: The phases of their cindexes.
+            reduced: The request of each segment, reduced to one sequence or not.
+        """
+        self.network = network
+        self.graphs = graphs
+        self.phases = phases
+        self.reduced = reduced
+        self._unordered = UnorderedSteps(graphs.cindexes)
 
     def build(self) -> Steps:
         """Returns the steps, in order."""
-        unordered = UnorderedSteps(cindexes=self.graphs.cindexes)
-        components = arrays.where(self.network.kind == NodeKind.COMPONENT)
-        for segment, request in enumerate(self.requests):
+        components = arrays.where(self.network.kind == NodeKind.COMPONENT).tolist()
+        for segment, request in enumerate(self.reduced.requests):
             for io in request.inputs:
-                self._add_io(unordered, io, segment, is_given=True)
+                self._add_io(io, segment, is_given=True)
             for io in request.outputs:
-                self._add_io(unordered, io, segment, is_given=False)
-            is_plain = self._is_plain(components, segment)
-            self._add_plain_components(unordered, components[is_plain], segment)
-            is_rowwise = self._is_rowwise_recurrence(components, segment)
-            self._add_rowwise_recurrences(unordered, components[is_rowwise], segment)
-            for node in components[~is_plain & ~is_rowwise].tolist():
-                self._add_component(unordered, node, segment)
-        self._add_dim_ranges(unordered)
-        return self._numbered(unordered)
+                self._add_io(io, segment, is_given=False)
+            for node in components:
+                self._add_component(node, segment)
+        self._add_dim_ranges()
+        return self._numbered()
 
     def _first_phase(self, segment: int, node: int) -> int:
         """Returns the phase of the cindexes of a node that have level 0."""
@@ -74,111 +67,33 @@ class StepsBuilder:
 
     # -- rule (a) ------------------------------------------------------------------------------
 
-    def _add_io(
-        self, unordered: UnorderedSteps, io: IoSpecification, segment: int, *, is_given: bool
-    ) -> None:
+    def _add_io(self, io: IoSpecification, segment: int, *, is_given: bool) -> None:
         node = self.network.nnet.node_index(io.name)
-        unordered.add_step(
+        self._unordered.add_step(
             self.phases.number(segment, GIVEN) if is_given else self._first_phase(segment, node),
             0,
             node,
             segment,
             self.graphs.segments[segment].cindex_ids(node, io.indexes),
             indexes=io.indexes,
-            block=self.blocks[segment].get(io.name, 1),
+            block=self.reduced.blocks[segment].get(io.name, 1),
             is_given=is_given,
         )
 
     # -- rule (b) ------------------------------------------------------------------------------
 
-    def _is_plain(self, nodes: NDArray[np.int64], segment: int) -> NDArray[np.bool_]:
-        """Tells which component nodes have steps of all their rows in order: (nodes,) bool."""
-        graph = self.graphs.segments[segment]
-        if graph.previous is not None:
-            return np.zeros(len(nodes), np.bool_)
-        reorders = self.network.properties[nodes] & int(ComponentProperties.REORDERS_INDEXES)
-        is_plain: NDArray[np.bool_] = (reorders == 0) & ~self.phases.epochs.is_recurrent[nodes]
-        some_given = np.zeros(len(self.network.kind), np.bool_)
-        for io in self.requests[segment].inputs:
-            some_given[self.network.nnet.node_index(io.name)] = True
-        return is_plain & ~some_given[nodes]
-
-    def _add_plain_components(
-        self, unordered: UnorderedSteps, nodes: NDArray[np.int64], segment: int
-    ) -> None:
-        """Adds the steps of components and of their inputs, all of them at once."""
-        starts = self.graphs.segments[segment].node_starts
-        nodes = nodes[starts[nodes + 1] > starts[nodes]]
-        for place in range(2) if len(nodes) else ():
-            of = nodes - 1 + place
-            unordered.add_steps(
-                phase=self.phases.number(segment, self.phases.epochs.of_node[nodes]),
-                place=place,
-                node=of,
-                segment=segment,
-                begin=starts[of],
-                count=starts[of + 1] - starts[of],
-                block=1,
-                source=arrays.NONE,
-                is_given=0,
-            )
-
-    def _is_rowwise_recurrence(self, nodes: NDArray[np.int64], segment: int) -> NDArray[np.bool_]:
-        """Tells which component nodes of recurrences read only the same row: (nodes,) bool."""
-        graph, network = self.graphs.segments[segment], self.network
-        if graph.previous is not None:
-            return np.zeros(len(nodes), np.bool_)
-        is_simple = network.properties[nodes] & int(ComponentProperties.SIMPLE) > 0
-        is_rowwise: NDArray[np.bool_] = is_simple & self.phases.epochs.is_recurrent[nodes]
-        for place in arrays.where(is_rowwise).tolist():
-            node = int(nodes[place])
-            # Given rows are not computed, so the input has fewer rows than the component.
-            is_rowwise[place] = (
-                graph.index_set(node) is graph.index_set(node - 1)
-                and not graph.given_sets[node].bits
-            )
-        return is_rowwise
-
-    def _add_rowwise_recurrences(
-        self, unordered: UnorderedSteps, nodes: NDArray[np.int64], segment: int
-    ) -> None:
-        """Adds the steps of components in recurrences, two for each phase, all at once."""
-        starts = self.graphs.segments[segment].node_starts
-        counts = starts[nodes + 1] - starts[nodes]
-        ids = arrays.expand_ranges(starts[nodes], counts)
-        if not len(ids):
-            return
-        node = np.repeat(nodes, counts)
-        ids = ids[np.lexsort((self.phases.level[ids], node))]  # both leave each node its place
-        level = self.phases.level[ids]
-        begins = arrays.where(arrays.run_starts(node) | arrays.run_starts(level))
-        counts = np.diff(np.append(begins, len(ids)))
-        for place, step_ids in enumerate((ids - (starts[node] - starts[node - 1]), ids)):
-            of = node[begins]
-            unordered.add_steps(
-                phase=self.phases.number(segment, self.phases.epochs.of_node[of]) + level[begins],
-                place=place,
-                node=of - 1 + place,
-                segment=segment,
-                begin=begins + unordered.add_rows(step_ids.astype(np.int32)),
-                count=counts,
-                block=1,
-                source=arrays.NONE,
-                is_given=0,
-            )
-
-    def _add_component(self, unordered: UnorderedSteps, node: int, segment: int) -> None:
+    def _add_component(self, node: int, segment: int) -> None:
         outputs = self.graphs.computed(segment, node)
         if not (outputs.stop - outputs.start if isinstance(outputs, slice) else len(outputs)):
             return
         if self.phases.epochs.is_recurrent[node]:
-            self._add_recurrent_component(unordered, node, segment, outputs)
+            self._add_recurrent_component(node, segment, outputs)
             return
         graph = self.graphs.segments[segment]
         inputs: Ids = graph.node_range(node - 1)
         if graph.previous is not None:
             inputs = self._ascending(graph.component_inputs(node)[1])
-        self._add_pair(unordered, node, segment, self._first_phase(segment, node), inputs, outputs)
+        self._add_pair(node, segment, self._first_phase(segment, node), inputs, outputs)
 
     def _ascending(self, ids: arrays.IntArray) -> arrays.IntArray:
         """Returns some rows of a node, each once, in the order of their indexes.
@@ -190,19 +105,11 @@ class StepsBuilder:
             return ids
         return ids[index_order(self.graphs.cindexes[ids, 1:])]
 
-    def _add_pair(
-        self,
-        unordered: UnorderedSteps,
-        node: int,
-        segment: int,
-        phase: int,
-        inputs: Ids,
-        outputs: Ids,
-    ) -> None:
+    def _add_pair(self, node: int, segment: int, phase: int, inputs: Ids, outputs: Ids) -> None:
         """Adds the step of a component and that of its input."""
         if not self.network.properties[node] & int(ComponentProperties.REORDERS_INDEXES):
-            unordered.add_step(phase, 0, node - 1, segment, inputs)
-            unordered.add_step(phase, 1, node, segment, outputs)
+            self._unordered.add_step(phase, 0, node - 1, segment, inputs)
+            self._unordered.add_step(phase, 1, node, segment, outputs)
             return
         graph, cindexes = self.graphs.segments[segment], self.graphs.cindexes
         given = cindexes[inputs, 1:], cindexes[outputs, 1:]
@@ -210,7 +117,7 @@ class StepsBuilder:
         for place, ids in enumerate((inputs, outputs)):
             if wanted[place] is not given[place]:
                 ids = graph.cindex_ids(node - 1 + place, wanted[place])
-            unordered.add_step(
+            self._unordered.add_step(
                 phase,
                 place,
                 node - 1 + place,
@@ -232,7 +139,7 @@ class StepsBuilder:
         repeated = component.reorder_repeated_indexes(inputs, outputs)
         if repeated is not NotImplemented:
             return repeated[:2], repeated[2:]
-        pair = shortcut.Minibatch(sequences=self.minibatch.sequences[:2])
+        pair = shortcut.Minibatch(self.reduced.minibatch.sequences[:2])
         reordered = component.reorder_indexes(pair.indexes(inputs, 1), pair.indexes(outputs, 1))
         if pair.size == 1:
             return reordered, (1, 1)
@@ -242,9 +149,7 @@ class StepsBuilder:
             raise IrregularOrderError(f"node '{name}' mixes the rows of sequences irregularly")
         return (of_input[0], of_output[0]), (of_input[1], of_output[1])
 
-    def _add_recurrent_component(
-        self, unordered: UnorderedSteps, node: int, segment: int, outputs: Ids
-    ) -> None:
+    def _add_recurrent_component(self, node: int, segment: int, outputs: Ids) -> None:
         """Adds the steps of a component in a recurrence, two for each phase."""
         graph = self.graphs.segments[segment]
         splits, used = graph.component_inputs(node)
@@ -260,16 +165,16 @@ class StepsBuilder:
             for phase, (begin, end) in zip(phases.tolist(), pairwise(ends), strict=True):
                 first, last = splits[rows[begin:end]], splits[rows[begin:end] + 1]
                 inputs = self._ascending(used[arrays.expand_ranges(first, last - first)])
-                self._add_pair(unordered, node, segment, phase, inputs, ids[begin:end])
+                self._add_pair(node, segment, phase, inputs, ids[begin:end])
             return
         counts = np.diff(np.append(begins, len(ids)))
         for place, step_ids in enumerate((used[splits[rows]], ids)):
-            unordered.add_steps(
+            self._unordered.add_steps(
                 phase=phases,
                 place=place,
                 node=node - 1 + place,
                 segment=segment,
-                begin=begins + unordered.add_rows(step_ids),
+                begin=begins + self._unordered.add_rows(step_ids),
                 count=counts,
                 block=1,
                 source=arrays.NONE,
@@ -288,11 +193,11 @@ class StepsBuilder:
 
     # -- rule (c) ------------------------------------------------------------------------------
 
-    def _add_dim_ranges(self, unordered: UnorderedSteps) -> None:
+    def _add_dim_ranges(self) -> None:
         """Adds the steps of dim-range nodes, after those of all their sources."""
         pieces = [
             self._dim_range_rows(segment, node)
-            for segment in range(len(self.requests))
+            for segment in range(len(self.graphs.segments))
             for node in arrays.where(self.network.kind == NodeKind.DIM_RANGE).tolist()
         ]
         if not pieces:
@@ -300,8 +205,8 @@ class StepsBuilder:
         ids, source_ids, node, phase = map(np.concatenate, zip(*pieces, strict=True))
         order = np.argsort(phase, kind="stable")
         ids, source_ids, node, phase = ids[order], source_ids[order], node[order], phase[order]
-        step_of_id, row_of_id = unordered.places_of_ids()
-        steps = unordered.table()
+        step_of_id, row_of_id = self._unordered.places_of_ids()
+        steps = self._unordered.table()
         # one step for each node and step of its source, in the phase that first needs it
         pair = node * len(steps["node"]) + step_of_id[source_ids]
         _, first, which = np.unique(pair, return_index=True, return_inverse=True)
@@ -310,13 +215,13 @@ class StepsBuilder:
         begin = np.cumsum(count) - count
         step_ids = np.full(int(count.sum()), arrays.NONE, np.int32)
         step_ids[begin[which] + row_of_id[source_ids]] = ids
-        indexes = unordered.indexes_at(arrays.expand_ranges(steps["begin"][source], count))
-        unordered.add_steps(
+        indexes = self._unordered.indexes_at(arrays.expand_ranges(steps["begin"][source], count))
+        self._unordered.add_steps(
             phase=phase[first],
             place=source,
             node=node[first],
             segment=steps["segment"][source],
-            begin=begin + unordered.add_rows(step_ids, indexes),
+            begin=begin + self._unordered.add_rows(step_ids, indexes),
             count=count,
             block=steps["block"][source],
             source=source,
@@ -333,17 +238,17 @@ class StepsBuilder:
 
     # -- all -----------------------------------------------------------------------------------
 
-    def _numbered(self, unordered: UnorderedSteps) -> Steps:
+    def _numbered(self) -> Steps:
         """Returns the steps in order, with their rows numbered through."""
-        table = unordered.ordered(self.network)
+        table = self._unordered.ordered(self.network)
         node, count = table["node"], table["count"]
         by_node = np.argsort(node, kind="stable")
         places = arrays.expand_ranges(table["begin"][by_node], count[by_node])
         begin = np.empty(len(node), np.int64)
         begin[by_node] = np.cumsum(count[by_node]) - count[by_node]
-        cindex_ids = unordered.ids_at(places)
-        cindexes = unordered.cindexes_at(cindex_ids, places)
-        if unordered.padding:
+        cindex_ids = self._unordered.ids_at(places)
+        cindexes = self._unordered.cindexes_at(cindex_ids, places)
+        if self._unordered.padding:
             cindexes[:, 0] = np.repeat(node[by_node], count[by_node])
         row_of_cindex = np.full(self.graphs.size + 1, arrays.NONE, np.int32)
         row_of_cindex[cindex_ids] = np.arange(len(cindex_ids))

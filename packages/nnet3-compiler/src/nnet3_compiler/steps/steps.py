@@ -19,7 +19,6 @@ COLUMNS = ("phase", "place", "node", "segment", "begin", "count", "block", "sour
 rows in the pool; source is another of these steps; the others are as in `Steps`."""
 
 
-@attrs.define(eq=False)
 class UnorderedSteps:
     """Steps whose rows are ranges of a pool of rows.
 
@@ -31,14 +30,13 @@ class UnorderedSteps:
         pieces: The steps, as pieces of shape (steps, len(COLUMNS)).
     """
 
-    cindexes: IntArray
-    pool: list[IntArray] = attrs.Factory(list)
-    pool_size: int = 0
-    padding: list[tuple[NDArray[np.int64], IntArray]] = attrs.Factory(list)
-    pieces: list[list[tuple[int, ...]] | NDArray[np.int64]] = attrs.Factory(list)
-
-    def __attrs_post_init__(self) -> None:
-        self.add_rows(np.arange(len(self.cindexes), dtype=np.int32))
+    def __init__(self, cindexes: IntArray) -> None:
+        """Begins with the rows of all cindexes in the pool."""
+        self.cindexes = cindexes
+        self.pool = [np.arange(len(cindexes), dtype=np.int32)]
+        self.pool_size = len(cindexes)
+        self.padding: list[tuple[NDArray[np.int64], IntArray]] = []
+        self.pieces: list[list[tuple[int, ...]] | NDArray[np.int64]] = []
 
     def add_rows(self, ids: IntArray, indexes: IntArray | None = None) -> int:
         """Adds rows to the pool; returns where they begin.
