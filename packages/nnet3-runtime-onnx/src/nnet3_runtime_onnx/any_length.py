@@ -31,8 +31,6 @@ from nnet3_descriptors import (
     descriptors,
 )
 from nnet3_descriptors.components import (
-    BatchNormComponent,
-    CompositeComponent,
     StatisticsExtractionComponent,
     StatisticsPoolingComponent,
 )
@@ -123,7 +121,7 @@ class _Utterance:
             if node.name in self._frames:
                 continue
             try:
-                self._frames[node.name] = self._by_frames(node)
+                self._frames[node.name] = self._made(node, None)
             except ExportError as reason:
                 self._frames[node.name] = reason
         left = right = 0
@@ -218,20 +216,24 @@ class _Utterance:
             raise found
         return found
 
-    def _by_frames(self, node: Node) -> _Value:
-        """Returns the value of a node at all times.
+    def _made(self, node: Node, time: int | None) -> _Value:
+        """Returns the value of a node: at a time, or at all times.
 
         Raises:
             ExportError: it cannot be expressed so.
         """
         match node:
             case ComponentInputNode() | OutputNode():
-                return self._joined(node.name, node.descriptor, None)
+                return self._joined(node.name, node.descriptor, time)
             case ComponentNode():
-                given = self._frames_of(self._input_of(node).name)
-                return self._component(node, given)
+                if time is not None:
+                    return self._component_row(node, time)
+                return self._component(node, self._frames_of(self._input_of(node).name))
             case DimRangeNode():
-                source, columns = self._frames_of(node.source), _columns(node)
+                columns = range(node.dim_offset, node.dim_offset + node.dim)
+                source: _Value = (
+                    self._frames_of(node.source) if time is None else self._row(node.source, time)
+                )
                 if isinstance(source, Tensor):
                     return source.slice(columns)
                 return attrs.evolve(source, tensor=source.tensor.slice(columns))
@@ -259,17 +261,9 @@ class _Utterance:
             self._require(time + found.behind + 1)
             place = time - found.first
             return moved_axis("Squeeze", sliced(found.tensor, place, place + 1))
-        match node:
-            case ComponentInputNode() | OutputNode():
-                value = self._joined(node.name, node.descriptor, time)
-                assert isinstance(value, Tensor)
-                return value
-            case ComponentNode():
-                return self._component_row(node, time)
-            case DimRangeNode():
-                return self._row(node.source, time).slice(_columns(node))
-            case InputNode():
-                raise found
+        value = self._made(node, time)
+        assert isinstance(value, Tensor)
+        return value
 
     def _check_fixed(self, node: Node, time: int) -> None:
         """Raises a ExportError if the output has all times, and so no frame is at a known one."""
@@ -326,10 +320,14 @@ class _Utterance:
         if isinstance(part, descriptors.ForwardingDescriptor):
             yield self._read(name, part, time), False
         elif isinstance(part, descriptors.Const):
-            value = constant(self._graph, part.value)
-            yield repeated(value, (1, part.num_columns)), False
+            yield repeated(constant(self._graph, part.value), (1, part.num_columns)), False
         elif isinstance(part, descriptors.IfDefined):
-            yield from self._optional(name, part, time)
+            if time is not None:
+                raise ExportError(
+                    f"'{name}' reads {part} at t = {time}, which short utterances may lack"
+                )
+            value = self._joined(name, descriptors.Descriptor((part.source,)), None)
+            yield value, isinstance(value, Frames)
         elif isinstance(part, descriptors.Failover):
             raise ExportError(
                 f"'{name}' reads {part}, whose choice depends on the number of frames"
@@ -337,16 +335,6 @@ class _Utterance:
         else:
             for operand in part.operands:
                 yield from self._terms(name, operand, time)
-
-    def _optional(
-        self, name: str, part: descriptors.IfDefined, time: int | None
-    ) -> Iterator[_Term]:
-        if time is not None:
-            raise ExportError(
-                f"'{name}' reads {part} at t = {time}, which short utterances may lack"
-            )
-        value = self._joined(name, descriptors.Descriptor((part.source,)), None)
-        yield value, isinstance(value, Frames)
 
     def _read(self, name: str, leaf: descriptors.ForwardingDescriptor, time: int | None) -> _Value:
         """Returns what a leaf reads: at a time, or at all times."""
@@ -429,7 +417,7 @@ class _Utterance:
             ExportError: its operators are for fixed numbers of rows.
         """
         reason = components.why_not(component)
-        if not reason and _joins_rows(component):
+        if not reason and components.sequences.joins_rows(component):
             reason = "normalizes by the mean of the rows: set test mode"
         component_type: Any = type(component)
         rules = component.closed_form() if has_closed_form(component_type) else None
@@ -543,19 +531,8 @@ class _Utterance:
         return self._graph.node("Shape", [name], start=1, end=2)
 
 
-def _columns(node: DimRangeNode) -> range:
-    return range(node.dim_offset, node.dim_offset + node.dim)
-
-
 def _sum(values: Sequence[Tensor]) -> Tensor:
     return functools.reduce(operator.add, values)
-
-
-def _joins_rows(component: Component) -> bool:
-    """Whether rows of the output depend on the mean of all rows."""
-    if isinstance(component, CompositeComponent):
-        return any(map(_joins_rows, component.components))
-    return isinstance(component, BatchNormComponent) and not component.test_mode
 
 
 def _one_range(component: StatisticsExtractionComponent | StatisticsPoolingComponent) -> Any:

@@ -239,72 +239,50 @@ def _set_const(c: SetConst, to: Translator) -> None:
     to.matrices.write(c.output, to.matrices.filled(c.alpha, to.matrices.shape(c.output)))
 
 
-def _set(output: int, value: Region, alpha: float, to: Translator) -> None:
-    to.matrices.write(output, to.matrices.scaled(value, alpha))
+_ADDS = (MatrixAdd, AddRows, AddRowsMulti, AddRowRanges)
 
 
-def _add(output: int, value: Region, alpha: float, to: Translator) -> None:
-    to.matrices.write(output, to.matrices.sum(to.matrices.read(output), value, alpha))
+def _put(c: Any, value: Region, to: Translator) -> None:
+    """Sets the output of a command to alpha times a value, or adds this to it."""
+    if isinstance(c, _ADDS):
+        value = to.matrices.sum(to.matrices.read(c.output), value, c.alpha)
+    else:
+        value = to.matrices.scaled(value, c.alpha)
+    to.matrices.write(c.output, value)
 
 
-@_translates(MatrixCopy)
-def _matrix_copy(c: MatrixCopy, to: Translator) -> None:
-    _set(c.output, to.matrices.read(c.input), c.alpha, to)
+@_translates(MatrixCopy, MatrixAdd)
+def _matrix(c: MatrixCopy | MatrixAdd, to: Translator) -> None:
+    _put(c, to.matrices.read(c.input), to)
 
 
-@_translates(MatrixAdd)
-def _matrix_add(c: MatrixAdd, to: Translator) -> None:
-    _add(c.output, to.matrices.read(c.input), c.alpha, to)
+@_translates(CopyRows, AddRows)
+def _rows(c: CopyRows | AddRows, to: Translator) -> None:
+    _put(c, to.matrices.read(c.input).take(to.computation.indexes[c.indexes]), to)
 
 
-def _rows(c: CopyRows | AddRows, to: Translator) -> Region:
-    return to.matrices.read(c.input).take(to.computation.indexes[c.indexes])
-
-
-@_translates(CopyRows)
-def _copy_rows(c: CopyRows, to: Translator) -> None:
-    _set(c.output, _rows(c, to), c.alpha, to)
-
-
-@_translates(AddRows)
-def _add_rows(c: AddRows, to: Translator) -> None:
-    _add(c.output, _rows(c, to), c.alpha, to)
-
-
-def _rows_multi(c: CopyRowsMulti | AddRowsMulti, to: Translator) -> Region:
+@_translates(CopyRowsMulti, AddRowsMulti)
+def _rows_multi(c: CopyRowsMulti | AddRowsMulti, to: Translator) -> None:
     places = to.computation.indexes_multi[c.indexes_multi]
-    return to.matrices.read_rows(places, to.matrices.shape(c.output)[1])
-
-
-@_translates(CopyRowsMulti)
-def _copy_rows_multi(c: CopyRowsMulti, to: Translator) -> None:
-    _set(c.output, _rows_multi(c, to), c.alpha, to)
-
-
-@_translates(AddRowsMulti)
-def _add_rows_multi(c: AddRowsMulti, to: Translator) -> None:
-    _add(c.output, _rows_multi(c, to), c.alpha, to)
-
-
-@_translates(CopyToRowsMulti)
-def _copy_to_rows_multi(c: CopyToRowsMulti, to: Translator) -> None:
-    places = to.computation.indexes_multi[c.indexes_multi]
-    to.matrices.write_rows(places, to.matrices.scaled(to.matrices.read(c.input), c.alpha))
-
-
-@_translates(AddToRowsMulti)
-def _add_to_rows_multi(c: AddToRowsMulti, to: Translator) -> None:
-    places = to.computation.indexes_multi[c.indexes_multi]
-    value = to.matrices.read(c.input)
-    before = to.matrices.read_rows(places, value.columns)
-    to.matrices.write_rows(places, to.matrices.sum(before, value, c.alpha))
+    _put(c, to.matrices.read_rows(places, to.matrices.shape(c.output)[1]), to)
 
 
 @_translates(AddRowRanges)
-def _add_row_ranges(c: AddRowRanges, to: Translator) -> None:
-    ranges = to.computation.indexes_ranges[c.indexes_ranges]
-    value = sums_of_ranges(to.matrices, to.matrices.read(c.input), np.maximum(ranges, 0))
-    _add(c.output, value, c.alpha, to)
+def _row_ranges(c: AddRowRanges, to: Translator) -> None:
+    ranges = np.maximum(to.computation.indexes_ranges[c.indexes_ranges], 0)
+    _put(c, sums_of_ranges(to.matrices, to.matrices.read(c.input), ranges), to)
+
+
+@_translates(CopyToRowsMulti, AddToRowsMulti)
+def _to_rows_multi(c: CopyToRowsMulti | AddToRowsMulti, to: Translator) -> None:
+    places = to.computation.indexes_multi[c.indexes_multi]
+    value = to.matrices.read(c.input)
+    if isinstance(c, AddToRowsMulti):
+        before = to.matrices.read_rows(places, value.columns)
+        value = to.matrices.sum(before, value, c.alpha)
+    else:
+        value = to.matrices.scaled(value, c.alpha)
+    to.matrices.write_rows(places, value)
 
 
 # -- inputs, outputs, and commands without effect -------------------------------------------------

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-import attrs
 import numpy as np
+import onnx
 import onnxruntime
 from nnet3_computation import NnetComputation
 from nnet3_descriptors import Nnet
@@ -24,8 +23,7 @@ ERRORS_ONLY = 3
 """The level of messages of ONNX Runtime."""
 
 
-@attrs.frozen(eq=False)
-class _Session:
+class _Session(NamedTuple):
     """A segment, ready to run.
 
     Attributes:
@@ -66,12 +64,9 @@ class OnnxComputer:
             ExportError: standard operators cannot express it.
             ComputationError: the network lacks a node or component of the computation.
         """
-        if options is None:
-            options = onnxruntime.SessionOptions()
-            options.log_severity_level = ERRORS_ONLY
         parts = parts_of(nnet, computation)
         models = (export(nnet, computation, part, None, {}) for part in parts)
-        self._sessions = list(map(partial(_session, options=options), models))
+        self._sessions = [_session(session_of(model, options)) for model in models]
         self._loop_start = computation.forward_segments[1]
         self.reset()
 
@@ -124,10 +119,19 @@ class OnnxComputer:
         return found
 
 
-def _session(model: Any, options: onnxruntime.SessionOptions) -> _Session:
-    session = onnxruntime.InferenceSession(
+def session_of(
+    model: onnx.ModelProto, options: onnxruntime.SessionOptions | None = None
+) -> onnxruntime.InferenceSession:
+    """Returns a model, ready to run on the processor; without options, it reports errors only."""
+    if options is None:
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = ERRORS_ONLY
+    return onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
+
+
+def _session(session: onnxruntime.InferenceSession) -> _Session:
     shapes = {each.name: tuple(each.shape) for each in session.get_inputs()}
     state = tuple(name for name in shapes if name.startswith(f"{STATE}."))
     return _Session(
@@ -150,7 +154,10 @@ def _checked(segment: _Session, given: Mapping[str, ArrayLike]) -> dict[str, Arr
     Raises:
         RunError: see `OnnxComputer.forward`.
     """
-    _check_mapping(given)
+    mapping: object = given
+    if not isinstance(mapping, Mapping):
+        found = type(mapping).__name__
+        raise RunError(f"expected a mapping from nodes to arrays as input, found {found}")
     for name in given:
         if name not in segment.shapes:
             known = ", ".join(f"'{node}'" for node in segment.shapes) or "none"
@@ -174,9 +181,3 @@ def _checked(segment: _Session, given: Mapping[str, ArrayLike]) -> dict[str, Arr
                 f"{array[row, column]} in row {row}, column {column}"
             )
     return arrays
-
-
-def _check_mapping(given: object) -> None:
-    if not isinstance(given, Mapping):
-        found = type(given).__name__
-        raise RunError(f"expected a mapping from nodes to arrays as input, found {found}")

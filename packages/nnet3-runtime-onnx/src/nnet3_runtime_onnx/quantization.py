@@ -13,6 +13,7 @@ from nnet3_computation import OutputDifference
 from numpy.typing import NDArray
 from onnx import helper
 
+from nnet3_runtime_onnx.computer import session_of
 from nnet3_runtime_onnx.errors import RunError
 from nnet3_runtime_onnx.parts import NEXT_STATE, STATE
 
@@ -69,7 +70,7 @@ def quantization_error(
     Raises:
         RunError: there are no utterances, or their features or i-vectors do not fit the models.
     """
-    both = [[_session(model) for model in each] for each in (models, quantized_models)]
+    both = [[session_of(model) for model in each] for each in (models, quantized_models)]
     pairs = [
         [_outputs(sessions, features, ivector) for sessions in both]
         for features, ivector in utterances
@@ -79,22 +80,19 @@ def quantization_error(
     return OutputDifference.between(*(np.concatenate(each) for each in zip(*pairs, strict=True)))
 
 
-def _session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # errors
-    providers = ["CPUExecutionProvider"]
-    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
-
-
 def _outputs(
     sessions: Sequence[onnxruntime.InferenceSession], features: Array, ivector: Array | None
 ) -> Array:
     """Returns the outputs of an utterance, (rows, output_dim); see `quantization_error`."""
     metadata = sessions[0].get_modelmeta().custom_metadata_map
     about = {key: int(text) for key, text in metadata.items() if text.lstrip("-").isdigit()}
-    _check_columns("features", features.shape[1], about["nnet3.input_dim"])
-    found = 0 if ivector is None else len(ivector)
-    _check_columns("an i-vector", found, about["nnet3.ivector_dim"])
+    for what, found, kind in (
+        ("features", features.shape[1], "input"),
+        ("an i-vector", 0 if ivector is None else len(ivector), "ivector"),
+    ):
+        expected = about[f"nnet3.{kind}_dim"]
+        if found != expected:
+            raise RunError(f"{what}: expected {expected} columns, found {found}")
     left, right = about["nnet3.left_context"], about["nnet3.right_context"]
     least = about.get("nnet3.least_frames", 1) - left - right
     size = about["nnet3.frames_per_chunk"] or max(len(features), least)
@@ -116,11 +114,6 @@ def _outputs(
         rows.append(output.reshape(-1, output.shape[-1]))
         state = {name.replace(NEXT_STATE, STATE, 1): array for name, array in outputs.items()}
     return np.concatenate(rows)[: -(-len(features) // about["nnet3.frame_subsampling_factor"])]
-
-
-def _check_columns(what: str, found: int, expected: int) -> None:
-    if found != expected:
-        raise RunError(f"{what}: expected {expected} columns, found {found}")
 
 
 def _times_of_calls(

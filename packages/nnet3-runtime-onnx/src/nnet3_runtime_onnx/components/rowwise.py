@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from nnet3_descriptors import components
+from nnet3_descriptors import Component, components
 
 from nnet3_runtime_onnx import graph
 from nnet3_runtime_onnx.components.declaration import Array, Call, translates
@@ -124,12 +124,6 @@ LEAST_SCALE = 1e-4
 """The least size of a scale of ScaleAndOffsetComponent; the sign stays."""
 
 
-@translates(components.ClipGradientComponent, components.NoOpComponent)
-def identity(call: Call) -> Region:
-    """y = x."""
-    return call.scaled()
-
-
 @translates(components.BackpropTruncationComponent)
 def scaled(call: Call) -> Region:
     """y = scale x."""
@@ -176,22 +170,17 @@ def scale_and_offset(call: Call) -> graph.Tensor:
     return y + call.derived("offsets", lambda: _for_all_blocks(call, call.component.offsets))
 
 
-@translates(components.RectifiedLinearComponent)
-def rectified_linear(call: Call) -> graph.Tensor:
-    """y = max(0, x)."""
-    return call.x.apply("Relu")
+_OPERATORS: dict[type[Component], str] = {
+    components.RectifiedLinearComponent: "Relu",
+    components.SigmoidComponent: "Sigmoid",
+    components.TanhComponent: "Tanh",
+}
 
 
-@translates(components.SigmoidComponent)
-def sigmoid(call: Call) -> graph.Tensor:
-    """y = 1 / (1 + exp(-x))."""
-    return call.x.apply("Sigmoid")
-
-
-@translates(components.TanhComponent)
-def tanh(call: Call) -> graph.Tensor:
-    """y = tanh x."""
-    return call.x.apply("Tanh")
+@translates(*_OPERATORS)
+def one_operator(call: Call) -> graph.Tensor:
+    """y = max(0, x), y = 1 / (1 + exp(-x)) or y = tanh x."""
+    return call.x.apply(_OPERATORS[type(call.component)])
 
 
 LEAST_SOFTMAX = 1e-20
@@ -268,40 +257,34 @@ def _normalized_image(call: Call, image: graph.Tensor) -> graph.Tensor:
 REASON = "draws random numbers: set test mode"
 
 
-def _if_random(*proportions: str) -> Any:
+def _draws(component: Any) -> str:
     """Refuses a component that is not in test mode, where one of its proportions is not 0."""
-
-    def refuses(component: Any) -> str:
-        is_random = any(getattr(component, name) != 0.0 for name in proportions)
-        return REASON if is_random and not component.test_mode else ""
-
-    return refuses
+    names = "dropout_proportion", "specaugment_max_proportion", "zeroed_proportion"
+    is_random = any(getattr(component, name, 0.0) != 0.0 for name in names)
+    return REASON if is_random and not component.test_mode else ""
 
 
-@translates(components.DropoutComponent, refuses=_if_random("dropout_proportion"))
+@translates(
+    components.ClipGradientComponent,
+    components.GeneralDropoutComponent,
+    components.NoOpComponent,
+    components.SpecAugmentTimeMaskComponent,
+    refuses=_draws,
+)
+def identity(call: Call) -> Region:
+    """y = x; of masks, in test mode."""
+    return call.scaled()
+
+
+@translates(components.DropoutComponent, refuses=_draws)
 def dropout(call: Call) -> Region:
     """y = (1 - p) x, in test mode."""
     return call.scaled(1.0 - float(call.component.dropout_proportion))
 
 
-@translates(components.DropoutMaskComponent, refuses=_if_random("dropout_proportion"))
+@translates(components.DropoutMaskComponent, refuses=_draws)
 def dropout_mask(call: Call) -> graph.Tensor:
     """y = 1 - p, or 1 if continuous, in test mode."""
     c = call.component
     value = 1.0 if c.continuous else 1.0 - float(c.dropout_proportion)
     return call.repeated(graph.constant(call.graph, value))
-
-
-@translates(
-    components.GeneralDropoutComponent,
-    refuses=_if_random("dropout_proportion", "specaugment_max_proportion"),
-)
-def general_dropout(call: Call) -> Region:
-    """y = x, in test mode."""
-    return call.scaled()
-
-
-@translates(components.SpecAugmentTimeMaskComponent, refuses=_if_random("zeroed_proportion"))
-def time_mask(call: Call) -> Region:
-    """y = x, in test mode."""
-    return call.scaled()

@@ -251,9 +251,8 @@ def _why_not(component: Any) -> str:
 @translates(components.CompositeComponent, refuses=_why_not)
 def composite(call: Call) -> Tensor | Region:
     """y = f_n(... f_2(f_1(x))), for max_rows_process rows at a time if parts use all rows."""
-    rows, parts = call.region.rows, call.component.components
-    step = call.component.max_rows_process
-    if step <= 0 or not any(_depends_on_other_rows(part) for part in parts):
+    rows, step = call.region.rows, call.component.max_rows_process
+    if step <= 0 or not joins_rows(call.component):
         step = rows
     if step >= rows:
         return _of_rows(call, call.region)
@@ -262,7 +261,10 @@ def composite(call: Call) -> Tensor | Region:
     return concat([call.matrices.tensor(each) for each in outputs], axis=-2)
 
 
-def _depends_on_other_rows(component: Any) -> bool:
+def joins_rows(component: Any) -> bool:
+    """Whether rows of the output depend on the mean of all rows."""
+    if isinstance(component, components.CompositeComponent):
+        return any(map(joins_rows, component.components))
     return isinstance(component, components.BatchNormComponent) and not component.test_mode
 
 
