@@ -16,7 +16,8 @@ from nnet3_compiler import compile_computation, compile_looped, looped_requests
 from nnet3_computation import ComputationRequest, IoSpecification, NnetComputation
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_runtime_c import to_c
-from nnet3_runtime_c.constants import integer_panels, panels, real
+from nnet3_runtime_c.calls import real
+from nnet3_runtime_c.products import integer_panels, panels
 from small_networks import RECURRENT
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler here")

@@ -7,7 +7,7 @@ from nnet3_descriptors.lazy_exports import on_first_use
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
-    from nnet3_runtime_c.constants import ConversionError as ConversionError
+    from nnet3_runtime_c.calls import ConversionError as ConversionError
     from nnet3_runtime_c.conversion import CSource as CSource
     from nnet3_runtime_c.conversion import to_c as to_c
     from nnet3_runtime_c.rounding import compiler as compiler

@@ -1,22 +1,33 @@
-"""What a component is given when it is converted, and the register of conversions."""
+"""What the conversion of a component is given and may use, and the register of conversions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+import functools
+import re
+from collections.abc import Callable, Iterable, Iterator
+from importlib import resources
+from typing import Any, NamedTuple
 
-import attrs
+import numpy as np
+from nnet3_descriptors import Nnet3Error
 from nnet3_descriptors.components import Component
-from numpy.typing import NDArray
-
-from nnet3_runtime_c.constants import Constants
+from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[Any]
 Statements = Iterator[str]
 
+PANEL = 16
+"""The columns of a panel of weights; NNET3_PANEL of kernels.c."""
 
-@attrs.frozen
-class Place:
+_KERNEL = re.compile(r"^/\* kernel (\w+):([\w ]*)\*/\n", re.MULTILINE)
+_PER_LINE = 8
+
+
+class ConversionError(Nnet3Error):
+    """A computation that cannot be expressed in C; names what, and where it is."""
+
+
+class Place(NamedTuple):
     """A rectangle of the arena.
 
     Attributes:
@@ -36,35 +47,155 @@ class Place:
 
     def of_columns(self, begin: int, count: int) -> Place:
         """Some of its columns."""
-        return attrs.evolve(self, first=self.first + begin, columns=count)
+        return self._replace(first=self.first + begin, columns=count)
 
 
-class Scratch:
-    """Memory behind the matrices, for values inside of one command.
+class Resources:
+    """What statements need: weights, tables, functions, and memory for values inside of a command.
 
     Attributes:
-        most: The most elements that a command needs.
+        tables: Definitions of tables in C.
+        int8: Whether matrices of affine components become integers of 8 bits.
+        arena: The elements of all matrices, and behind them of the values inside of commands.
     """
 
-    def __init__(self, first: int) -> None:
-        self._first = first
-        self._used = 0
-        self.most = 0
+    def __init__(self, name: str, matrices: int, *, int8: bool = False) -> None:
+        """Begins without any.
+
+        Args:
+            name: The prefix of names in C.
+            matrices: The elements of the arena that matrices take.
+            int8: Whether matrices of affine components become integers of 8 bits.
+        """
+        self.int8 = int8
+        self._name = name
+        self._arrays: list[NDArray[np.float32]] = []
+        self._places: dict[str, int] = {}
+        self._size = 0
+        self._known: dict[bytes, str] = {}
+        self._kernels: set[str] = set()
+        self.tables: list[str] = []
+        self._matrices = self._used = self.arena = matrices
+
+    def weights(self, key: str, make: Callable[[], ArrayLike], *, are_bits: bool = False) -> int:
+        """The place of an array among the weights: its first element. Equal keys share an array.
+
+        Args:
+            key: Names the array.
+            make: Returns it.
+            are_bits: Whether its elements are no numbers, only 32 bits each.
+
+        Raises:
+            ConversionError: an element is not a finite number of single precision.
+        """
+        if key not in self._places:
+            with np.errstate(over="ignore"):
+                array = np.asarray(make()).astype(np.float32).reshape(-1)
+            if not are_bits and not np.isfinite(array).all():
+                raise ConversionError(f"{key} has elements that are no finite float32")
+            filled = np.zeros(-(-len(array) // PANEL) * PANEL, np.float32)
+            filled[: len(array)] = array
+            self._arrays.append(filled)
+            self._places[key] = self._size
+            self._size += len(filled)
+        return self._places[key]
+
+    def all_weights(self) -> NDArray[np.float32]:
+        """All weights, one after the other."""
+        return np.concatenate([np.zeros(0, np.float32), *self._arrays])
+
+    def table(self, values: ArrayLike) -> str:
+        """The name of a table of integers, (n,) or (n, columns); equal tables are stored once.
+
+        Raises:
+            ConversionError: an integer needs more than 32 bits.
+        """
+        array = np.asarray(values, np.int64)
+        if array.size and (array.max() >= 2**31 or array.min() < -(2**31)):
+            raise ConversionError("the matrices have more elements than 32-bit integers count")
+        key = str(array.shape).encode() + array.tobytes()
+        if key not in self._known:
+            self._known[key] = name = f"{self._name}_table{len(self._known)}"
+            shape = "".join(f"[{max(size, 1)}]" for size in array.shape)
+            self.tables.append(f"static const int32_t {name}{shape} = {_initializer(array)};\n")
+        return self._known[key]
+
+    def call(self, kernel: str, *arguments: object) -> str:
+        """A statement that calls a function of kernels.c."""
+        self._kernels.add(kernel)
+        return f"nnet3_{kernel}({', '.join(map(_text, arguments))});"
+
+    def kernels(self) -> str:
+        """The definitions of the functions that are called, in the order of kernels.c."""
+        sources, needs = _kernels()
+        found, pending = set[str](), sorted(self._kernels)
+        while pending:
+            name = pending.pop()
+            if name not in found:
+                found.add(name)
+                pending += needs[name]
+        return "".join(f"{sources[name]}\n" for name in sources if name in found)
 
     def new(self, rows: int, columns: int) -> Place:
-        """A place for a matrix, until `clear`."""
-        place = Place(self._first + self._used, rows, columns, columns)
+        """A place for a matrix behind the matrices, until `clear`."""
+        place = Place(self._used, rows, columns, columns)
         self._used += rows * columns
-        self.most = max(self.most, self._used)
+        self.arena = max(self.arena, self._used)
         return place
 
     def clear(self) -> None:
-        """Gives all places back."""
-        self._used = 0
+        """Gives all places for values inside of a command back."""
+        self._used = self._matrices
 
 
-@attrs.frozen(eq=False)
-class End:
+@functools.cache
+def _kernels() -> tuple[dict[str, str], dict[str, list[str]]]:
+    """The text of each function of kernels.c, and the functions that it needs."""
+    text = resources.files(__package__).joinpath("kernels.c").read_text("utf-8")
+    _, *parts = _KERNEL.split(text)
+    names, needs, bodies = parts[::3], parts[1::3], parts[2::3]
+    return (
+        {name: body.strip() + "\n" for name, body in zip(names, bodies, strict=True)},
+        {name: needed.split() for name, needed in zip(names, needs, strict=True)},
+    )
+
+
+def _text(argument: object) -> str:
+    """An argument in C."""
+    if isinstance(argument, float | np.floating):
+        return real(float(argument))
+    if isinstance(argument, bool | np.bool_):
+        return str(int(argument))
+    return str(argument)
+
+
+def real(value: float) -> str:
+    """A number of single precision in C, exactly."""
+    text = f"{np.float32(value):.9g}"
+    return f"{text}f" if "." in text or "e" in text else f"{text}.0f"
+
+
+def floats(values: Iterable[float]) -> str:
+    """Numbers of single precision as the elements of an array in C."""
+    texts = list(map(real, values))
+    return ",\n".join(
+        "    " + ", ".join(texts[at : at + _PER_LINE]) for at in range(0, len(texts), _PER_LINE)
+    )
+
+
+def _initializer(array: NDArray[np.int64]) -> str:
+    """A table as the initializer of an array in C."""
+    if not array.size:
+        return "{0}" if array.ndim == 1 else "{{0}}"
+    if array.ndim > 1:
+        rows = ["{" + ", ".join(map(str, row)) + "}" for row in array.tolist()]
+        return "{\n    " + ",\n    ".join(rows) + "}"
+    texts = list(map(str, array.tolist()))
+    lines = [", ".join(texts[at : at + 16]) for at in range(0, len(texts), 16)]
+    return "{\n    " + ",\n    ".join(lines) + "}"
+
+
+class End(NamedTuple):
     """What follows a product in place: y = s relu(y) + o.
 
     Attributes:
@@ -79,8 +210,7 @@ class End:
     name: str = ""
 
 
-@attrs.frozen(kw_only=True)
-class Call:
+class Call(NamedTuple):
     """What a command gives a component.
 
     Attributes:
@@ -90,8 +220,7 @@ class Call:
         y: The output.
         indexes: The precomputed indexes of the component; None for nothing.
         adds: Whether the result is added to the output.
-        constants: Where weights and tables go.
-        scratch: Memory for values in between.
+        resources: Where weights and tables go, and memory for values in between.
         end: What follows a product.
     """
 
@@ -101,22 +230,24 @@ class Call:
     y: Place
     indexes: Any
     adds: bool
-    constants: Constants
-    scratch: Scratch
+    resources: Resources
     end: End = End()
 
     def weights(self, field: str, make: Callable[[], Any], *, are_bits: bool = False) -> int:
         """The place of a parameter, or of what is made of it, among the weights."""
-        return self.constants.weights(f"{self.name}.{field}", make, are_bits=are_bits)
+        return self.resources.weights(f"{self.name}.{field}", make, are_bits=are_bits)
 
     def pointer(self, field: str, make: Callable[[], Any]) -> str:
         """The same as a pointer in C."""
         return f"w + {self.weights(field, make)}"
 
-    def by_row(self, kernel: str, *arguments: object) -> Iterator[str]:
-        """A call of a function of rows, columns, and input and output."""
-        y = self.y
-        yield self.constants.call(kernel, y.rows, y.columns, *arguments, self.x, y)
+    def table(self, values: ArrayLike) -> str:
+        """The name of a table of integers, (n,) or (n, columns)."""
+        return self.resources.table(values)
+
+    def statement(self, kernel: str, *arguments: object) -> str:
+        """A call of a function of kernels.c; all get first the number of rows."""
+        return self.resources.call(kernel, self.y.rows, *arguments)
 
     def row_starts(self) -> list[int]:
         """The first element of the input, for each time offset, of the first row of the output."""

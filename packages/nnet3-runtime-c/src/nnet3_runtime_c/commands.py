@@ -40,9 +40,8 @@ from nnet3_descriptors import ComponentProperties, Nnet
 from nnet3_descriptors.components import Component
 from numpy.typing import NDArray
 
-from nnet3_runtime_c.calls import Call, Place, Scratch
+from nnet3_runtime_c.calls import Call, Place, Resources
 from nnet3_runtime_c.components import joined, statements, why_not
-from nnet3_runtime_c.constants import Constants
 
 Rows = NDArray[np.int64]
 
@@ -65,25 +64,21 @@ class Converter:
     """Converts commands one after the other.
 
     Attributes:
-        constants: The constants so far.
-        arena: The elements that all matrices need, and the values inside of commands.
+        computation: The computation.
+        resources: The constants and the memory so far.
     """
 
-    def __init__(self, nnet: Nnet, computation: NnetComputation, constants: Constants) -> None:
+    def __init__(
+        self, nnet: Nnet, computation: NnetComputation, name: str, *, int8: bool = False
+    ) -> None:
+        """Begins without constants; the arguments are those of `to_c`."""
         plan = plan_memory(computation, alignment=_ALIGNMENT)
         self._nnet = nnet
-        self._computation = computation
+        self.computation = computation
         self._submatrices: list[list[int]] = computation.submatrices.tolist()
         self._columns: list[int] = computation.matrices[:, 1].tolist()
         self._offsets: list[int] = (plan.offsets // _FLOAT).tolist()
-        self._matrices = -(-plan.arena_bytes // _FLOAT)
-        self._scratch = Scratch(self._matrices)
-        self.constants = constants
-
-    @property
-    def arena(self) -> int:
-        """The elements of the arena so far."""
-        return self._matrices + self._scratch.most
+        self.resources = Resources(name, -(-plan.arena_bytes // _FLOAT), int8=int8)
 
     def place(self, submatrix: int) -> Place:
         """Where a submatrix lies; an empty place for 0."""
@@ -112,12 +107,14 @@ class Converter:
             swaps = []
             if isinstance(command, Propagate):
                 call, done = self._propagation(commands, number)
-                for each in range(number, done):
-                    yield from self._comment(commands[each], first + each)
+                for each, joint in enumerate(commands[number:done], first + number):
+                    if isinstance(joint, Propagate):
+                        component, name = self._component(joint)
+                        yield f"/* c{each}: {in_comment(name)}, {component.type} */"
                 yield from statements(call)
             else:
                 yield from _CONVERSIONS[type(command)](command, self)
-            self._scratch.clear()
+            self.resources.clear()
         yield from self._moves(swaps)
 
     def _propagation(self, commands: Sequence[Command], number: int) -> tuple[Call, int]:
@@ -128,7 +125,18 @@ class Converter:
         """
         command = commands[number]
         assert isinstance(command, Propagate)
-        call, done = self._call(command), number + 1
+        component, name = self._component(command)
+        call = Call(
+            component=component,
+            name=name,
+            x=self.place(command.input),
+            y=self.place(command.output),
+            indexes=self.computation.precomputed_indexes[command.precomputed_indexes],
+            adds=bool(component.properties & ComponentProperties.PROPAGATE_ADDS)
+            and command.input != command.output,
+            resources=self.resources,
+        )
+        done = number + 1
         for following, other in enumerate(commands[done:], done):
             if type(other) in _NOTHING_TO_DO:
                 continue
@@ -146,16 +154,6 @@ class Converter:
         """A component and its name."""
         return self._nnet.components[c.component], self._nnet.component_names[c.component]
 
-    def _comment(self, command: Command, number: int) -> Iterator[str]:
-        """A comment that names the component of a command."""
-        if isinstance(command, Propagate):
-            component, name = self._component(command)
-            yield f"/* c{number}: {in_comment(name)}, {component.type} */"
-
-    def call(self, kernel: str, *arguments: object) -> str:
-        """A statement that calls a function of kernels.c."""
-        return self.constants.call(kernel, *arguments)
-
     def _moves(self, swaps: Sequence[SwapMatrix]) -> Iterator[str]:
         """Hands matrices over, as if all at once.
 
@@ -166,13 +164,13 @@ class Converter:
         sources = []
         for number, (source, _) in enumerate(pairs):
             if any(_overlap(source, other) for _, other in pairs[: number + 1]):
-                kept = self._scratch.new(source.rows, source.columns)
+                kept = self.resources.new(source.rows, source.columns)
                 yield _move(source, kept)
                 source = kept
             sources.append(source)
         for source, (_, to) in zip(sources, pairs, strict=True):
             yield _move(source, to)
-        self._scratch.clear()
+        self.resources.clear()
 
     def rows_of(self, places: NDArray[np.int32]) -> Rows:
         """The first element of each row that pairs (submatrix, row) name; -1 for none."""
@@ -182,28 +180,9 @@ class Converter:
         number, row = places[:, 0], places[:, 1]
         return np.where(row < 0, -1, first[number] + row * stride[number])
 
-    def _call(self, c: Propagate) -> Call:
-        """What a command gives a component."""
-        component, name = self._component(c)
-        return Call(
-            component=component,
-            name=name,
-            x=self.place(c.input),
-            y=self.place(c.output),
-            indexes=self._computation.precomputed_indexes[c.precomputed_indexes],
-            adds=bool(component.properties & ComponentProperties.PROPAGATE_ADDS)
-            and c.input != c.output,
-            constants=self.constants,
-            scratch=self._scratch,
-        )
-
     def node(self, number: int) -> str:
         """The name of a node in C."""
         return c_name(self._nnet.nodes[number].name)
-
-    def lists(self, kind: str, number: int) -> Any:
-        """A list of the computation, by the name of its field."""
-        return getattr(self._computation, kind)[number]
 
 
 def _overlap(one: Place, other: Place) -> bool:
@@ -287,14 +266,14 @@ def _provide(c: ProvideOutput, to: Converter) -> Iterator[str]:
 @_converts(SetConst)
 def _set_const(c: SetConst, to: Converter) -> Iterator[str]:
     y = to.place(c.output)
-    yield to.call("fill", y.rows, y.columns, float(c.alpha), y)
+    yield to.resources.call("fill", y.rows, y.columns, float(c.alpha), y)
 
 
 @_converts(MatrixCopy, MatrixAdd)
 def _matrix(c: MatrixCopy | MatrixAdd, to: Converter) -> Iterator[str]:
     x, y = to.place(c.input), to.place(c.output)
     kernel = "copy" if isinstance(c, MatrixCopy) else "add"
-    yield to.call(kernel, y.rows, y.columns, float(c.alpha), x, y)
+    yield to.resources.call(kernel, y.rows, y.columns, float(c.alpha), x, y)
 
 
 def _gathered(to: Converter, first: Rows, y: Place, alpha: float, *, adds: bool) -> str:
@@ -304,14 +283,14 @@ def _gathered(to: Converter, first: Rows, y: Place, alpha: float, *, adds: bool)
     if is_regular and len(first):
         stride = int(steps[0]) if len(steps) else 0
         kernel = "add" if adds else "copy"
-        return to.call(kernel, y.rows, y.columns, alpha, f"m + {first[0]}, {stride}", y)
-    table = to.constants.table(first)
-    return to.call("gather", y.rows, y.columns, alpha, "m", table, y, adds)
+        return to.resources.call(kernel, y.rows, y.columns, alpha, f"m + {first[0]}, {stride}", y)
+    table = to.resources.table(first)
+    return to.resources.call("gather", y.rows, y.columns, alpha, "m", table, y, adds)
 
 
 @_converts(CopyRows, AddRows)
 def _rows(c: CopyRows | AddRows, to: Converter) -> Iterator[str]:
-    x, rows = to.place(c.input), np.asarray(to.lists("indexes", c.indexes), np.int64)
+    x, rows = to.place(c.input), np.asarray(to.computation.indexes[c.indexes], np.int64)
     first = np.where(rows < 0, -1, x.first + rows * x.stride)
     is_sum = isinstance(c, AddRows)
     yield _gathered(to, first, to.place(c.output), float(c.alpha), adds=is_sum)
@@ -319,7 +298,7 @@ def _rows(c: CopyRows | AddRows, to: Converter) -> Iterator[str]:
 
 @_converts(CopyRowsMulti, AddRowsMulti)
 def _rows_multi(c: CopyRowsMulti | AddRowsMulti, to: Converter) -> Iterator[str]:
-    first = to.rows_of(to.lists("indexes_multi", c.indexes_multi))
+    first = to.rows_of(to.computation.indexes_multi[c.indexes_multi])
     is_sum = isinstance(c, AddRowsMulti)
     yield _gathered(to, first, to.place(c.output), float(c.alpha), adds=is_sum)
 
@@ -327,13 +306,13 @@ def _rows_multi(c: CopyRowsMulti | AddRowsMulti, to: Converter) -> Iterator[str]
 @_converts(CopyToRowsMulti, AddToRowsMulti)
 def _to_rows_multi(c: CopyToRowsMulti | AddToRowsMulti, to: Converter) -> Iterator[str]:
     x = to.place(c.input)
-    table = to.constants.table(to.rows_of(to.lists("indexes_multi", c.indexes_multi)))
+    table = to.resources.table(to.rows_of(to.computation.indexes_multi[c.indexes_multi]))
     adds = isinstance(c, AddToRowsMulti)
-    yield to.call("scatter", x.rows, x.columns, float(c.alpha), x, "m", table, adds)
+    yield to.resources.call("scatter", x.rows, x.columns, float(c.alpha), x, "m", table, adds)
 
 
 @_converts(AddRowRanges)
 def _row_ranges(c: AddRowRanges, to: Converter) -> Iterator[str]:
     x, y = to.place(c.input), to.place(c.output)
-    table = to.constants.table(np.maximum(to.lists("indexes_ranges", c.indexes_ranges), 0))
-    yield to.call("add_ranges", y.rows, y.columns, float(c.alpha), x, table, y)
+    table = to.resources.table(np.maximum(to.computation.indexes_ranges[c.indexes_ranges], 0))
+    yield to.resources.call("add_ranges", y.rows, y.columns, float(c.alpha), x, table, y)

@@ -20,8 +20,8 @@ from nnet3_descriptors import Nnet
 from nnet3_descriptors.files import write_atomically
 from numpy.typing import NDArray
 
+from nnet3_runtime_c.calls import ConversionError, floats
 from nnet3_runtime_c.commands import Converter, c_name, in_comment, refusals
-from nnet3_runtime_c.constants import Constants, ConversionError, floats
 
 _NAME = re.compile("[a-z][a-z0-9_]{0,30}")
 _KEYWORDS = (
@@ -33,6 +33,10 @@ _KEYWORDS = (
     "typeof_unqual unix"
 )
 """What cannot be the name of a struct in C, and the name of the program's function."""
+
+
+_Call = tuple[Mapping[str, tuple[int, int]], Mapping[str, tuple[int, int]]]
+"""Rows and columns of the inputs and of the outputs of a call, by node."""
 
 
 @attrs.frozen
@@ -52,7 +56,7 @@ class CSource:
     source: str
     header: str
     weights: bytes | None
-    calls: Sequence[tuple[Mapping[str, tuple[int, int]], Mapping[str, tuple[int, int]]]] = ()
+    calls: Sequence[_Call] = ()
     properties: Mapping[str, str] = MappingProxyType({})
 
     def write(self, folder: str | os.PathLike[str]) -> None:
@@ -65,22 +69,6 @@ class CSource:
         for ending, content in files.items():
             if content is not None:
                 write_atomically(Path(folder, f"{self.name}.{ending}"), [content])
-
-
-@attrs.frozen
-class _Segment:
-    """The commands that one call runs.
-
-    Attributes:
-        first: The number of the first command.
-        commands: The commands.
-        inputs, outputs: For each node that is given or provided its rows and columns.
-    """
-
-    first: int
-    commands: Sequence[Command]
-    inputs: Mapping[str, tuple[int, int]]
-    outputs: Mapping[str, tuple[int, int]]
 
 
 def to_c(
@@ -123,37 +111,44 @@ def to_c(
     if name in _KEYWORDS.split():
         raise ConversionError(f"expected a name that C does not keep for itself, found {name!r}")
     computation.check_network(nnet)
-    segments, loop = _segments(nnet, computation)
-    reasons = [*refusals(nnet, [each for segment in segments for each in segment.commands])]
+    ranges, loop = computation.forward_segments
+    segments = [computation.commands[each.start : each.stop] for each in ranges]
+    calls = [_call(nnet, computation, commands) for commands in segments]
+    inputs, outputs = ports = _ports(calls)
+    names = {*inputs, *outputs}
+    if len({*map(c_name, names)}) < len(names):
+        raise ConversionError(f"two of the nodes {sorted(names)} have the same name in C")
+    reasons = [*refusals(nnet, [each for commands in segments for each in commands])]
     if reasons:
         raise ConversionError("the computation cannot be expressed in C: " + "; ".join(reasons))
-    constants = Constants(name, int8=int8)
-    converter = Converter(nnet, computation, constants)
+    converter = Converter(nnet, computation, name, int8=int8)
     functions = [
-        _function(name, number, segment, converter) for number, segment in enumerate(segments)
+        _function(f"{name}_segment{number}", name, call, [*converter.lines(commands, each.start)])
+        for number, (each, commands, call) in enumerate(zip(ranges, segments, calls, strict=True))
     ]
-    weights = constants.all_weights()
-    header = _header(
-        name, segments, loop, converter.arena, len(weights), weights_in_source, properties
-    )
+    resources = converter.resources
+    weights = resources.all_weights()
+    step = f"{name}_forward" if len(segments) == 1 and loop is None else f"{name}_step"
+    forward = f"void {step}({_with_self(name, *ports)})"
+    array = f"{name}_weights.numbers" if int8 else f"{name}_weights"
+    given = array if weights_in_source else ""
+    sizes = resources.arena, len(weights)
     parts = [
         f"/* {name}: a Kaldi nnet3 network of {len(nnet.components)} components; see {name}.h */\n",
         f'#include "{name}.h"\n\n#include <math.h>\n#include <string.h>\n',
-        constants.kernels(),
-        *constants.tables,
+        resources.kernels(),
+        *resources.tables,
+        *([_weights(name, weights, int8=int8)] if weights_in_source else []),
+        *functions,
+        _entry_points(name, forward, calls, loop, given),
+        _main(name, step, calls, ports, weights_in_source),
     ]
-    if weights_in_source:
-        parts.append(_weights(name, weights, int8=int8))
-    parts += functions
-    array = f"{name}_weights.numbers" if int8 else f"{name}_weights"
-    parts.append(_entry_points(name, segments, loop, array if weights_in_source else ""))
-    parts.append(_main(name, segments, loop, weights_in_source))
     return CSource(
         name=name,
         source="\n".join(parts),
-        header=header,
+        header=_header(name, forward, calls, loop, sizes, weights_in_source, properties),
         weights=None if weights_in_source else weights.astype("<f4").tobytes(),
-        calls=[(each.inputs, each.outputs) for each in segments],
+        calls=calls,
         properties=properties,
     )
 
@@ -172,38 +167,31 @@ def _weights(name: str, weights: NDArray[np.float32], *, int8: bool) -> str:
     )
 
 
-def _segments(nnet: Nnet, computation: NnetComputation) -> tuple[list[_Segment], int | None]:
-    """The forward segments, and which of them follows the last one in a loop."""
-    ranges, loop = computation.forward_segments
+def _call(nnet: Nnet, computation: NnetComputation, commands: Iterable[Command]) -> _Call:
+    """The rows and columns of what commands take and give."""
     sizes = computation.submatrices[:, [2, 4]].tolist()
-    segments = []
-    for each in ranges:
-        chosen = computation.commands[each.start : each.stop]
-        inputs, outputs = (
-            {
-                nnet.nodes[each.node].name: tuple(sizes[each.matrix])
-                for each in chosen
-                if isinstance(each, kind)
-            }
-            for kind in (AcceptInput, ProvideOutput)
-        )
-        segments.append(_Segment(each.start, chosen, inputs, outputs))
-    names = {name for each in segments for name in [*each.inputs, *each.outputs]}
-    if len({*map(c_name, names)}) < len(names):
-        raise ConversionError(f"two of the nodes {sorted(names)} have the same name in C")
-    return segments, loop
+    inputs, outputs = (
+        {
+            nnet.nodes[each.node].name: tuple(sizes[each.matrix])
+            for each in commands
+            if isinstance(each, kind)
+        }
+        for kind in (AcceptInput, ProvideOutput)
+    )
+    return inputs, outputs
 
 
-def _ports(segments: Sequence[_Segment]) -> tuple[list[str], list[str]]:
-    """The inputs and outputs of all segments, each in the order of its first appearance."""
-    inputs = dict.fromkeys(name for each in segments for name in each.inputs)
-    outputs = dict.fromkeys(name for each in segments for name in each.outputs)
-    return list(inputs), list(outputs)
+_Ports = tuple[list[str], list[str]]
+"""Inputs and outputs."""
 
 
-def _step_name(name: str, segments: Sequence[_Segment], loop: int | None) -> str:
-    """The function that runs the next segment."""
-    return f"{name}_forward" if len(segments) == 1 and loop is None else f"{name}_step"
+def _ports(calls: Sequence[_Call]) -> _Ports:
+    """The inputs and outputs of all calls, each in the order of its first appearance."""
+    inputs, outputs = (
+        list(dict.fromkeys(name for each in sizes for name in each))
+        for sizes in zip(*calls, strict=True)
+    )
+    return inputs, outputs
 
 
 def _with_self(name: str, inputs: Iterable[str], outputs: Iterable[str]) -> str:
@@ -219,11 +207,9 @@ def _arguments(first: str, inputs: Iterable[str], outputs: Iterable[str]) -> str
     return ", ".join([first, *ports])
 
 
-def _function(name: str, number: int, segment: _Segment, converter: Converter) -> str:
+def _function(function: str, name: str, call: _Call, lines: Sequence[str]) -> str:
     """A function that runs a segment."""
-    lines = [*converter.lines(segment.commands, segment.first)]
     text = "\n".join(lines)
-    parameters = _with_self(name, segment.inputs, segment.outputs)
     pointers = [
         f"    {kind}float *const {letter} = self->{field};"
         for kind, letter, field in (("", "m", "arena"), ("const ", "w", "weights"))
@@ -231,31 +217,30 @@ def _function(name: str, number: int, segment: _Segment, converter: Converter) -
     ]
     unused = [] if pointers else ["    (void)self;"]
     body = "\n".join([*pointers, *unused, "", *(f"    {line}" for line in lines)])
-    return f"static void {name}_segment{number}({parameters})\n{{\n{body}\n}}\n"
+    return f"static void {function}({_with_self(name, *call)})\n{{\n{body}\n}}\n"
 
 
 def _header(
     name: str,
-    segments: Sequence[_Segment],
+    forward: str,
+    calls: Sequence[_Call],
     loop: int | None,
-    arena: int,
-    weights: int,
+    sizes: tuple[int, int],
     weights_in_source: bool,
     properties: Mapping[str, str],
 ) -> str:
-    """The header file."""
-    big = name.upper()
-    inputs, outputs = _ports(segments)
+    """The header file; `sizes` are the elements of the arena and of the weights."""
+    big, (arena, weights) = name.upper(), sizes
     what = f"    const float *weights;\n    int32_t segment;\n    float arena[{big}_ARENA];"
     table = "".join(
         f"   call {number}: "
         + ", ".join(
             f"{kind} {in_comment(node)} {rows} x {columns}"
-            for kind, ports in (("input", each.inputs), ("output", each.outputs))
-            for node, (rows, columns) in ports.items()
+            for kind, nodes in zip(("input", "output"), call, strict=True)
+            for node, (rows, columns) in nodes.items()
         )
         + "\n"
-        for number, each in enumerate(segments)
+        for number, call in enumerate(calls)
     )
     table += f"   then again from call {loop or 0} on\n"
     table += "".join(
@@ -286,21 +271,21 @@ struct {name} {{
 void {name}_init(struct {name} *self{given});
 
 /* Computes the outputs of the next call. What the call does not have may be 0. */
-void {_step_name(name, segments, loop)}({_with_self(name, inputs, outputs)});
+{forward};
 
 #endif
 """
 
 
-def _entry_points(name: str, segments: Sequence[_Segment], loop: int | None, weights: str) -> str:
+def _entry_points(
+    name: str, forward: str, calls: Sequence[_Call], loop: int | None, weights: str
+) -> str:
     """The functions of the header. "weights" is the array in the source, or "" if it has none."""
-    inputs, outputs = _ports(segments)
     given = "" if weights else ", const float *weights"
     source = weights or "weights"
     cases = "".join(
-        f"    case {number}: {name}_segment{number}"
-        f"({_arguments('self', each.inputs, each.outputs)}); break;\n"
-        for number, each in enumerate(segments)
+        f"    case {number}: {name}_segment{number}({_arguments('self', *call)}); break;\n"
+        for number, call in enumerate(calls)
     )
     return f"""void {name}_init(struct {name} *self{given})
 {{
@@ -308,12 +293,12 @@ def _entry_points(name: str, segments: Sequence[_Segment], loop: int | None, wei
     self->segment = 0;
 }}
 
-void {_step_name(name, segments, loop)}({_with_self(name, inputs, outputs)})
+{forward}
 {{
     switch (self->segment) {{
 {cases}    default: break;
     }}
-    self->segment = self->segment + 1 < {len(segments)} ? self->segment + 1 : {loop or 0};
+    self->segment = self->segment + 1 < {len(calls)} ? self->segment + 1 : {loop or 0};
 }}
 """
 
@@ -366,21 +351,17 @@ static const float *weights_of(const char *path)
 
 
 def _main(
-    name: str, segments: Sequence[_Segment], loop: int | None, weights_in_source: bool
+    name: str, step: str, calls: Sequence[_Call], ports: _Ports, weights_in_source: bool
 ) -> str:
     """A program that computes what comes on standard input, call after call."""
-    inputs, outputs = _ports(segments)
+    given, found = zip(*calls, strict=True)
     buffers = [
-        f"    static float {kind}_{c_name(node)}[{max(each.get(node, (0, 0))[0] for each in ports)}"
-        f" * {next(each[node][1] for each in ports if node in each)}];"
-        for kind, nodes, ports in (
-            ("in", inputs, [each.inputs for each in segments]),
-            ("out", outputs, [each.outputs for each in segments]),
-        )
+        f"    static float {kind}_{c_name(node)}[{max(each.get(node, (0, 0))[0] for each in sizes)}"
+        f" * {next(each[node][1] for each in sizes if node in each)}];"
+        for kind, nodes, sizes in zip(("in", "out"), ports, (given, found), strict=True)
         for node in nodes
     ]
-    reads = _cases("GET", [each.inputs for each in segments])
-    writes = _cases("PUT", [each.outputs for each in segments])
+    reads, writes = _cases("GET", given), _cases("PUT", found)
     taken, file, unread = "", "", ""
     if not weights_in_source:
         taken = "\n    const float *weights = argc == 2 ? weights_of(argv[1]) : 0;"
@@ -418,7 +399,7 @@ int main(int argc, char **argv)
         switch (segment) {{
 {reads}        default: break;
         }}
-        {_step_name(name, segments, loop)}({_arguments("&self", inputs, outputs)});
+        {step}({_arguments("&self", *ports)});
         switch (segment) {{
 {writes}        default: break;
         }}

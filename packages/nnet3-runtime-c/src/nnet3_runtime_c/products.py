@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Sequence
+from typing import NamedTuple
 
-import attrs
 import numpy as np
 from nnet3_descriptors import components as types
+from numpy.typing import ArrayLike, NDArray
 
-from nnet3_runtime_c.calls import Array, Call, Statements, converts
-from nnet3_runtime_c.constants import PANEL, integer_panels, panels
+from nnet3_runtime_c.calls import PANEL, Array, Call, Statements, converts
 
 PRODUCTS = (
     types.AffineComponent,
@@ -37,21 +37,61 @@ _IN_INTEGERS = (
 """Types whose weights may be integers of 8 bits."""
 
 
-@attrs.frozen(eq=False)
-class _Step:
+def panels(matrix: ArrayLike) -> NDArray[np.float32]:
+    """Weights in the order of products.
+
+    Args:
+        matrix: W of y = x W^T, (columns of y, columns of x).
+
+    Returns:
+        (panels, columns of x, PANEL): W^T in panels of columns, the last one filled up with zeros.
+    """
+    values = np.asarray(matrix, np.float32)
+    out, columns = values.shape
+    filled = np.zeros((-(-out // PANEL) * PANEL, columns), np.float32)
+    filled[:out] = values
+    return np.ascontiguousarray(
+        filled.reshape(len(filled) // PANEL, PANEL, columns).transpose(0, 2, 1)
+    )
+
+
+def integer_panels(matrix: ArrayLike) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Weights in 8 bits, in the order of products of integers.
+
+    Args:
+        matrix: W of y = x W^T, (columns of y, columns of x).
+
+    Returns:
+        For each panel, -128 times the sum of the integers of each column in 32 bits, then (groups,
+        PANEL, 4) integers: four columns of x together, filled up with zeros. All are shown as
+        elements of 32 bits. And the scales, (columns of y,), by which integers are weights.
+    """
+    values = np.asarray(matrix, np.float32)
+    largest = np.abs(values).max(axis=1, initial=0.0)
+    scales = np.where(largest > 0, largest / 127, 1).astype(np.float32)
+    count, groups = -(-values.shape[0] // PANEL), -(-values.shape[1] // 4)
+    integers = np.zeros((count * PANEL, groups * 4), np.int8)
+    integers[: values.shape[0], : values.shape[1]] = np.rint(values / scales[:, None])
+    sums = (-128 * integers.sum(axis=1, dtype=np.int32)).astype("<i4").view(np.int8)
+    grouped = integers.reshape(count, PANEL, groups, 4).transpose(0, 2, 1, 3)
+    whole = np.concatenate([sums.reshape(count, 1, PANEL, 4), grouped], axis=1)
+    return np.ascontiguousarray(whole).reshape(-1).view(np.float32), scales
+
+
+class _Step(NamedTuple):
     """A product, for some columns of the output.
 
     Attributes:
         terms: First element and columns of each part of a row of x.
         matrix: W, (columns of y, columns of all parts).
-        begin, count: First column of y, and columns.
+        begin, columns: First column of y, and their number.
         number: Equal numbers have equal W.
     """
 
     terms: Sequence[tuple[int, int]]
     matrix: Array
     begin: int
-    count: int
+    columns: int
     number: int = 0
 
 
@@ -65,15 +105,15 @@ def products(call: Call, steps: Sequence[_Step], bias: Array | None, stride: int
             there are columns, it is repeated.
         stride: The distance of the rows of the input that belong to rows of the output.
     """
-    if call.constants.int8 and type(call.component) in _IN_INTEGERS:
+    if call.resources.int8 and type(call.component) in _IN_INTEGERS:
         [step] = steps
         yield _product_of_integers(call, step, bias, stride)
         return
-    constants, x, y = call.constants, call.x, call.y
+    x, y = call.x, call.y
     table: list[tuple[int, ...]] = []
     terms: list[tuple[int, int]] = []
     for step in steps:
-        begin, count = step.begin, step.count
+        begin, count = step.begin, step.columns
         place = call.weights(f"weights {step.number}", functools.partial(panels, step.matrix))
         offset = -1
         if bias is not None:
@@ -82,18 +122,18 @@ def products(call: Call, steps: Sequence[_Step], bias: Array | None, stride: int
             offset = call.weights(key, functools.partial(np.asarray, part))
         table.append((len(terms), len(step.terms), place, offset, begin, count))
         terms += step.terms
-    source = attrs.evolve(x, stride=x.stride * stride)
-    parts = constants.table(np.reshape(terms, (-1, 2)))
+    source = x._replace(stride=x.stride * stride)
+    parts = call.table(np.reshape(terms, (-1, 2)))
     if len(table) == 1:
         [(_, _, place, offset, begin, count)] = table
         end = _end(call, "0" if offset < 0 else f"w + {offset}")
         target = y.of_columns(begin, count)
-        yield constants.call(
-            "product", y.rows, count, parts, len(terms), source, f"w + {place}", end, target
+        yield call.statement(
+            "product", count, parts, len(terms), source, f"w + {place}", end, target
         )
         return
-    name, end = constants.table(table), _end(call, "0")
-    yield constants.call("products", name, len(table), y.rows, parts, source, "w", end, y)
+    name, end = call.table(table), _end(call, "0")
+    yield call.resources.call("products", name, len(table), y.rows, parts, source, "w", end, y)
 
 
 def _product_of_integers(call: Call, step: _Step, bias: Array | None, stride: int) -> str:
@@ -102,10 +142,10 @@ def _product_of_integers(call: Call, step: _Step, bias: Array | None, stride: in
     place = call.weights("integers", lambda: integer_panels(step.matrix)[0], are_bits=True)
     offset = -1 if bias is None else call.weights("bias", lambda: bias)
     groups = -(-step.matrix.shape[1] // 4)
-    kept = call.scratch.new(y.rows, 1 + groups)
-    return call.constants.call(
-        "product8", y.rows, y.columns, call.constants.table(step.terms), len(step.terms),
-        attrs.evolve(x, stride=x.stride * stride), f"(const int8_t *)(w + {place})",
+    kept = call.resources.new(y.rows, 1 + groups)
+    return call.statement(
+        "product8", y.columns, call.table(step.terms), len(step.terms),
+        x._replace(stride=x.stride * stride), f"(const int8_t *)(w + {place})",
         call.pointer("scales of integers", lambda: integer_panels(step.matrix)[1]),
         _end(call, "0" if offset < 0 else f"w + {offset}"), f"m + {kept.first}", y,
     )  # fmt: skip
@@ -122,7 +162,7 @@ def _end(call: Call, bias: str) -> str:
     pointers = [
         "0"
         if values is None
-        else f"w + {call.constants.weights(key, functools.partial(filled, values))}"
+        else f"w + {call.resources.weights(key, functools.partial(filled, values))}"
         for values, key in (
             (end.scales, f"{end.name}.scales of a product"),
             (end.offsets, f"{end.name}.offsets of a product"),

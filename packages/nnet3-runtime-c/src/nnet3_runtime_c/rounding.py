@@ -13,7 +13,7 @@ import numpy as np
 from nnet3_computation import OutputDifference
 from numpy.typing import NDArray
 
-from nnet3_runtime_c.constants import ConversionError
+from nnet3_runtime_c.calls import ConversionError
 from nnet3_runtime_c.conversion import CSource
 
 Array = NDArray[np.float32]
