@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
-import attrs
 from nnet3_descriptors import (
     INPUT_SUFFIX,
     ComponentInputNode,
@@ -36,8 +36,7 @@ Paint = Callable[[str, str], str]
 `format_tree`."""
 
 
-@attrs.frozen
-class _Line:
+class _Line(NamedTuple):
     """A line of the tree.
 
     Attributes:

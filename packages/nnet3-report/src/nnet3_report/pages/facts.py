@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_compiler import compile_computation
@@ -44,8 +44,7 @@ ENERGY = 0.9
 """The part of the sum of squares that the singular values counted by the rank hold."""
 
 
-@attrs.frozen
-class ComponentFacts:
+class ComponentFacts(NamedTuple):
     """A row of the table of components.
 
     Attributes:
@@ -70,14 +69,14 @@ class ComponentFacts:
     input_dim: int
     output_dim: int
     num_parameters: int
-    learning_rate: float | None = None
-    rms: float | None = None
-    rank: int | None = None
-    full_rank: int | None = None
-    frames: str = ""
-    activity: str = ""
-    warning: str = ""
-    nodes: str = ""
+    learning_rate: float | None
+    rms: float | None
+    rank: int | None
+    full_rank: int | None
+    frames: str
+    activity: str
+    warning: str
+    nodes: str
 
 
 def component_facts(nnet: Nnet) -> Iterator[ComponentFacts]:
@@ -87,17 +86,23 @@ def component_facts(nnet: Nnet) -> Iterator[ComponentFacts]:
         if isinstance(node, ComponentNode):
             nodes[node.component].append(node.name)
     for name, component in zip(nnet.component_names, nnet.components, strict=True):
-        facts = ComponentFacts(
+        rms, rank, full_rank = _matrix_facts(component)
+        activity, warning = _activity(component)
+        yield ComponentFacts(
             name=name,
             type=component.type.removesuffix("Component"),
             input_dim=component.input_dim,
             output_dim=component.output_dim,
             num_parameters=component.num_parameters,
             learning_rate=getattr(component, "learning_rate", None),
+            rms=rms,
+            rank=rank,
+            full_rank=full_rank,
             frames=frames_read(component),
+            activity=activity,
+            warning=warning,
             nodes="" if nodes[name] == [name] else _listed(nodes[name]),
         )
-        yield _with_statistics(_with_matrix(facts, component), component)
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -105,18 +110,18 @@ def _listed(names: Sequence[str]) -> str:
     return f"{shown} and {len(names) - MOST_NODES:,} more" if len(names) > MOST_NODES else shown
 
 
-def _with_matrix(facts: ComponentFacts, component: Component) -> ComponentFacts:
+def _matrix_facts(component: Component) -> tuple[float | None, int | None, int | None]:
+    """The root mean square, the rank and the full rank of the largest matrix."""
     arrays = component.parameter_arrays().values()
     matrices = [array for array in arrays if array.ndim == 2 and array.size]
     if not matrices:
-        return facts
+        return None, None, None
     matrix = max(matrices, key=np.size)
     rms = float(np.sqrt(np.mean(np.square(matrix, dtype=np.float64))))
-    facts = attrs.evolve(facts, rms=rms)
     full_rank = min(matrix.shape)
     if not SMALLEST_RANK <= full_rank <= LARGEST_RANK or not np.isfinite(rms):
-        return facts
-    return attrs.evolve(facts, rank=rank_of(matrix), full_rank=full_rank)
+        return rms, None, None
+    return rms, rank_of(matrix), full_rank
 
 
 def rank_of(matrix: Array) -> int:
@@ -133,29 +138,26 @@ def rank_of(matrix: Array) -> int:
     return int(np.searchsorted(np.cumsum(squares), ENERGY * total) + 1)
 
 
-def _with_statistics(facts: ComponentFacts, component: Component) -> ComponentFacts:
+def _activity(component: Component) -> tuple[str, str]:
+    """The statistics in words, and what of them deserves a look."""
     match component:
         case BatchNormComponent(count=count) if count > 0:
-            return attrs.evolve(facts, activity=f"statistics of {count:,.0f} frames")
+            return f"statistics of {count:,.0f} frames", ""
         case RectifiedLinearComponent() | SigmoidComponent() | TanhComponent():
             units = saturated_units(component)
             if units is None:
-                return facts
+                return "", ""
             average = float(component.deriv_avg.mean())
             if isinstance(component, RectifiedLinearComponent):
                 activity, what = f"positive in {100 * average:.0f} % of frames", "dead"
             else:
                 activity, what = f"average derivative {average:.2f}", "saturated"
-            return attrs.evolve(facts, activity=activity, warning=_of_units(*units, what))
-    return facts
+            count, of = units
+            return activity, f"{count:,} of {of:,} units {what}" if count else ""
+    return "", ""
 
 
-def _of_units(count: int, of: int, what: str) -> str:
-    return f"{count:,} of {of:,} units {what}" if count else ""
-
-
-@attrs.frozen
-class Stage:
+class Stage(NamedTuple):
     """A computation after a pass.
 
     Attributes:
@@ -171,22 +173,19 @@ class Stage:
     summary: str
 
 
-@attrs.frozen(eq=False)
-class ProgramFacts:
+class ProgramFacts(NamedTuple):
     """The program of a request.
 
     Attributes:
         stages: The computation as compiled, and after each pass that changed it.
-        compiled_bytes: Bytes of matrices after each command, as compiled.
-        optimized_bytes: Bytes of matrices after each command, after all passes.
+        bytes_held: Bytes of matrices after each command: "compiled", and "optimized" by all passes.
         optimized: The computation after all passes.
         listing: Its commands, each with the bytes of matrices after it; then its matrices, and its
             lists of rows.
     """
 
     stages: tuple[Stage, ...]
-    compiled_bytes: npt.NDArray[np.int64]
-    optimized_bytes: npt.NDArray[np.int64]
+    bytes_held: dict[str, npt.NDArray[np.int64]]
     optimized: NnetComputation
     listing: tuple[str, ...]
 
@@ -204,13 +203,12 @@ def program_facts(nnet: Nnet, request: ComputationRequest) -> ProgramFacts:
     for name, last in optimize_in_steps(nnet, compiled):
         summary = summaries[name]
         stages.append(_stage(name, last, f"{summary[0].upper()}{summary[1:]}"))
-    optimized_bytes = live_bytes(last)
+    bytes_held = {"compiled": live_bytes(compiled), "optimized": live_bytes(last)}
     return ProgramFacts(
         stages=tuple(stages),
-        compiled_bytes=live_bytes(compiled),
-        optimized_bytes=optimized_bytes,
+        bytes_held=bytes_held,
         optimized=last,
-        listing=tuple(_listing(format_computation(last, nnet), optimized_bytes)),
+        listing=tuple(_listing(format_computation(last, nnet), bytes_held["optimized"])),
     )
 
 
@@ -234,46 +232,25 @@ def _stage(name: str, computation: NnetComputation, summary: str) -> Stage:
 RUNS = 5
 """The number of runs; the shortest time of each command counts."""
 
-MOST_TIMES = 20
-"""The number of nodes that are shown, the slowest first."""
 
-
-@attrs.frozen
-class NodeTime:
+class NodeTime(NamedTuple):
     """The time of all commands of a node.
 
     Attributes:
         node: The node; "" for commands without a known node.
         commands: Number of its commands.
         seconds: Seconds of all of them together.
-        share: Their part of the time of all commands, from 0 to 1.
     """
 
     node: str
     commands: int
     seconds: float
-    share: float
 
 
-@attrs.frozen
-class TimeFacts:
-    """The time of a request, node by node.
-
-    Attributes:
-        seconds: Seconds of all commands together.
-        nodes: The slowest nodes, the slowest first.
-        others: The share of all other nodes.
-        num_others: The number of these.
-    """
-
-    seconds: float
-    nodes: tuple[NodeTime, ...]
-    others: float
-    num_others: int
-
-
-def time_facts(nnet: Nnet, request: ComputationRequest, computation: NnetComputation) -> TimeFacts:
-    """Runs a program a few times on the processor, on one thread, and times its commands.
+def node_times(
+    nnet: Nnet, request: ComputationRequest, computation: NnetComputation
+) -> list[NodeTime]:
+    """Runs a program a few times on the processor, on one thread; returns the slowest node first.
 
     The inputs are random numbers: the time of matrix commands does not depend on values.
 
@@ -309,14 +286,5 @@ def time_facts(nnet: Nnet, request: ComputationRequest, computation: NnetComputa
     by_node: dict[str, list[float]] = defaultdict(list)
     for command, seconds in zip(program.commands, least.tolist(), strict=True):
         by_node[command.node].append(seconds)
-    total = float(least.sum())
-    nodes = sorted(
-        (
-            NodeTime(node, len(seconds), sum(seconds), sum(seconds) / total)
-            for node, seconds in by_node.items()
-        ),
-        key=lambda each: -each.seconds,
-    )
-    shown = tuple(nodes[:MOST_TIMES])
-    others = nodes[MOST_TIMES:]
-    return TimeFacts(total, shown, sum(each.share for each in others), len(others))
+    times = [NodeTime(node, len(seconds), sum(seconds)) for node, seconds in by_node.items()]
+    return sorted(times, key=lambda each: -each.seconds)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from html import escape
+from typing import NamedTuple
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors import Nnet
@@ -73,8 +73,7 @@ def frames_svg(nnet: Nnet, graph: ComputationGraph, layers: Sequence[Layer]) -> 
     return "\n".join([head, title, f"<style>{STYLE}</style>", *shapes, "</svg>"])
 
 
-@attrs.frozen(kw_only=True)
-class _Scale:
+class _Scale(NamedTuple):
     """The places of frames in the drawing.
 
     Attributes:

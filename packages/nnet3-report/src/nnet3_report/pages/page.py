@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from nnet3_computation import ComputationRequest, IoSpecification
@@ -15,15 +15,11 @@ from nnet3_graph import build_computation_graph, compute_context
 
 from nnet3_report.curves import memory_svg
 from nnet3_report.layers import Layer, context_of, layers_of
-from nnet3_report.pages.facts import ComponentFacts, component_facts, program_facts
+from nnet3_report.pages.facts import ComponentFacts, component_facts, node_times, program_facts
 from nnet3_report.pages.frames_picture import frames_svg
 from nnet3_report.pages.rendering import rendered
 from nnet3_report.pages.steps_picture import described_frames, step_facts, steps_picture
 from nnet3_report.svg import network_svg
-
-if TYPE_CHECKING:
-    from nnet3_report.pages.facts import ProgramFacts
-
 
 SHORTEST_UTTERANCE_WINDOW = 1000
 """A window of at least so many frames takes in whole utterances, as x-vector networks do.
@@ -95,6 +91,9 @@ MOST_ROWS = 40
 MOST_STEPS = 500
 """The most rows of the table of steps."""
 
+MOST_TIMES = 20
+"""The most rows of the table of times."""
+
 
 def report_page(
     name: str,
@@ -129,9 +128,7 @@ def report_page(
     layers = layers_of(nnet)
     if timed and request is not None and program is not None:
         say("Running the program, to measure the time of its commands")
-        from nnet3_report.pages.facts import time_facts
-
-        times = time_facts(nnet, request, program.optimized)
+        times = node_times(nnet, request, program.optimized)
     say("Drawing the network")
     return rendered(
         "page.html",
@@ -151,15 +148,14 @@ def report_page(
         warnings=[each for each in facts if each.warning],
         request=request,
         is_of_utterances=bool(request and pooled_frames(nnet) and _asks_for_one_frame(request)),
-        given=_rows_of(request.inputs if request else ()),
-        wanted=_rows_of(request.outputs if request else ()),
+        rows_of=described_rows,
         program=program,
         times=times,
-        curves=_curves(program),
         **_graph_facts(nnet, request, layers),
-        lines=[] if program is None else program.listing[:MOST_LINES],
+        curves=memory_svg(program.bytes_held) if program else "",
         most_lines=MOST_LINES,
         most_steps=MOST_STEPS,
+        most_times=MOST_TIMES,
     )
 
 
@@ -212,11 +208,6 @@ def _asks_for_one_frame(request: ComputationRequest) -> bool:
     return all(len(np.unique(io.indexes[:, T])) == 1 for io in request.outputs)
 
 
-def _rows_of(ios: Sequence[IoSpecification]) -> dict[str, str]:
-    """The rows of each input or output, such as "17 rows (frames 0 to 48, every 3 frames)"."""
-    return {io.name: described_rows(io) for io in ios}
-
-
 def described_rows(io: IoSpecification) -> str:
     """Returns the number of rows, their frames and their sequences, as text."""
     sequences, frames = (np.unique(io.indexes[:, column]).tolist() for column in (0, 1))
@@ -225,9 +216,3 @@ def described_rows(io: IoSpecification) -> str:
     if len(sequences) > 1:
         which += f", of {len(sequences):,} sequences"
     return f"{rows} ({which})"
-
-
-def _curves(program: ProgramFacts | None) -> str:
-    if program is None:
-        return ""
-    return memory_svg({"compiled": program.compiled_bytes, "optimized": program.optimized_bytes})

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_compiler import Compiler
@@ -27,8 +27,7 @@ from nnet3_report.svg import Arc, Box, boxes_svg
 Ids = npt.NDArray[np.int64]
 
 
-@attrs.frozen(kw_only=True)
-class Step:
+class Step(NamedTuple):
     """A matrix of rows of one node that are computed together.
 
     Attributes:
@@ -46,8 +45,7 @@ class Step:
     reads: tuple[int, ...]
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class StepFacts:
+class StepFacts(NamedTuple):
     """The steps of a request that have rows, in the order of computation.
 
     Attributes:
@@ -121,8 +119,7 @@ MOST_BOXES = 300
 """The most boxes of the drawing."""
 
 
-@attrs.frozen(kw_only=True)
-class StepsPicture:
+class StepsPicture(NamedTuple):
     """The drawing of steps.
 
     Attributes:
@@ -138,8 +135,7 @@ class StepsPicture:
     missing: int
 
 
-@attrs.frozen(kw_only=True)
-class _Place:
+class _Place(NamedTuple):
     """A step of a layer.
 
     Attributes:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_training.recipes import Figure, IterationRecord, TrainingRun
@@ -26,36 +26,25 @@ MOST_COLUMNS = 25
 Array = npt.NDArray[np.float64]
 
 
-@attrs.frozen
-class Cell:
-    """A number in a table.
-
-    Attributes:
-        text: The number as text.
-        strength: Strength of the cell's colour, from 0 to 1.
-    """
-
-    text: str
-    strength: float
-
-
-@attrs.frozen
-class Table:
+class Table(NamedTuple):
     """Numbers by component and iteration.
 
     Attributes:
         title: The meaning of the numbers.
         note: A hint for reading them.
-        columns: Numbers of the iterations, from 1.
+        largest: The number from which on a cell has its colour in full.
         rows: For each component, a number for each iteration; None where it is missing.
-        is_zero: Whether all numbers are 0.
     """
 
     title: str
     note: str
-    columns: tuple[int, ...]
-    rows: dict[str, tuple[Cell | None, ...]]
-    is_zero: bool
+    largest: float
+    rows: dict[str, list[float | None]]
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether all numbers are 0."""
+        return not any(number for numbers in self.rows.values() for number in numbers)
 
 
 def training_page(name: str, run: TrainingRun) -> str:
@@ -72,6 +61,7 @@ def training_page(name: str, run: TrainingRun) -> str:
     seconds = sum(record.seconds for record in run.iterations)
     frames = sum(job.frames for job in jobs)
     last = max(run.diagnostics, default=0)
+    shown = [run.iterations[number] for number in _chosen(len(run.iterations), MOST_COLUMNS)]
     return rendered(
         "training_page.html",
         name=name,
@@ -85,7 +75,8 @@ def training_page(name: str, run: TrainingRun) -> str:
         diverged=[record for record in run.iterations if record.diverged],
         reached=run.final.diagnostics if run.final else run.diagnostics.get(last),
         drawings=list(_drawings(run)),
-        tables=[table for table in _tables(run.iterations) if table.rows],
+        columns=[_iteration(record) for record in shown],
+        tables=list(_tables(shown, _names([record.changes for record in run.iterations]))),
     )
 
 
@@ -223,36 +214,35 @@ def _chosen(count: int, most: int) -> list[int]:
 # ---- tables ----
 
 
-def _tables(records: Sequence[IterationRecord]) -> list[Table]:
-    names = _names([record.changes for record in records])
-    return [
-        _table(
+def _tables(records: Sequence[IterationRecord], components: Sequence[str]) -> Iterator[Table]:
+    for title, note, largest, values in (
+        (
             "Relative change of parameters",
             "By how many per cent an iteration changed the parameters of each component: the "
             "2-norm of the change, relative to the 2-norm of the parameters before. A field is "
             "empty if these were all 0.",
-            records,
-            lambda record: record.changes,
-            largest=0.2,
+            0.2,
+            [record.changes for record in records],
         ),
-        _table(
+        (
             "Clipped steps",
             "In how many per cent of the minibatches the change of a component was so large that "
             "max-change scaled it down, on average over jobs. The last line is the limit for all "
             "parameters together.",
-            records,
-            lambda record: _clipped(record, names),
-            largest=1.0,
+            1.0,
+            [_clipped(record, components) for record in records],
         ),
-        _table(
+        (
             "Saturated units",
             "How many per cent of the units hardly learn, because their average derivative is "
             "nearly 0: of rectifiers, the units that are hardly ever positive.",
-            records,
-            lambda record: record.saturation,
-            largest=0.5,
+            0.5,
+            [record.saturation for record in records],
         ),
-    ]
+    ):
+        rows = {name: [each.get(name) for each in values] for name in _names(values)}
+        if rows:
+            yield Table(title, note, largest, rows)
 
 
 def _clipped(record: IterationRecord, names: Sequence[str]) -> dict[str, float]:
@@ -267,30 +257,3 @@ def _names(found: Sequence[Mapping[str, float]]) -> list[str]:
     """All names, in the order of the mapping that has most: others may lack some components."""
     fullest = max(found, key=len, default={})
     return list(dict.fromkeys(name for each in (fullest, *found) for name in each))
-
-
-def _table(
-    title: str,
-    note: str,
-    records: Sequence[IterationRecord],
-    values: Callable[[IterationRecord], Mapping[str, float]],
-    *,
-    largest: float,
-) -> Table:
-    shown = [records[number] for number in _chosen(len(records), MOST_COLUMNS)]
-    found = [values(record) for record in shown]
-    return Table(
-        title=title,
-        note=note,
-        columns=tuple(map(_iteration, shown)),
-        is_zero=not any(value for each in found for value in each.values()),
-        rows={
-            name: tuple(
-                Cell(f"{100 * each[name]:.3g}", round(min(each[name] / largest, 1.0), 3))
-                if name in each
-                else None
-                for each in found
-            )
-            for name in _names(found)
-        },
-    )
