@@ -20,10 +20,10 @@ from pathlib import Path
 
 import attrs
 import numpy as np
+from nnet3.batches.runs import Work
 from nnet3.chunks import ChunkOptions
 from nnet3.model import Model
 from nnet3.output_scores import ScoreOptions
-from nnet3.utterance_work import Work
 from nnet3_runtime_cuda.arrays import FloatArray
 from nnet3_runtime_cuda.cpu.threads import Task
 from nnet3_tables import MatrixWriter

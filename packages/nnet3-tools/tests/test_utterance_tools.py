@@ -19,8 +19,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from nnet3 import EvenSegmentOptions, load
-from nnet3.batches.runs import Minibatches
-from nnet3.utterance_work import Run
+from nnet3.batches import queue
+from nnet3.batches.runs import Run
+from nnet3.computer_pool import ComputerPool
 from nnet3_descriptors import Nnet3Error, read_nnet, write_nnet
 from nnet3_descriptors.files import Reader, read_entries
 from nnet3_tables import MatrixWriter, TableError, TableWarning, VectorWriter, read_table
@@ -388,13 +389,13 @@ def test_equal_chunks_are_computed_together(
 ) -> None:
     """Runs of several utterances are joined in one minibatch."""
     sizes = []
-    compute_runs = Minibatches.compute
+    compute_together = queue.compute_together
 
-    def counted(self: Minibatches, runs: Sequence[Run], size: int) -> dict[int, Nnet3Error]:
+    def counted(pool: ComputerPool, runs: Sequence[Run], size: int) -> dict[int, Nnet3Error]:
         sizes.append(len(runs))
-        return compute_runs(self, runs, size)
+        return compute_together(pool, runs, size)
 
-    monkeypatch.setattr(Minibatches, "compute", counted)
+    monkeypatch.setattr(queue, "compute_together", counted)
     write_features(folder / "equal.ark", {f"u{n}": np.ones((9, 4), np.float32) for n in range(8)})
 
     done = compute(folder, command=command, features="equal.ark")

@@ -9,7 +9,6 @@ import weakref
 from collections.abc import Iterator
 from typing import NoReturn
 
-import attrs
 import numpy as np
 import pytest
 import small_networks
@@ -18,10 +17,10 @@ from nnet3 import BatchOptions, ChunkOptions, Model, ScoreOptions
 from nnet3.batches import forming
 from nnet3.batches.forming import MinibatchFormer
 from nnet3.batches.larger_chunks import LargerChunks, request_of, rounded_up
-from nnet3.batches.runs import Minibatches, of_sequences
+from nnet3.batches.runs import Run, of_sequences
 from nnet3.chunks import Chunk, chunks
+from nnet3.computer_pool import ComputerPool
 from nnet3.known_results import KnownResults
-from nnet3.utterance_work import Run
 from nnet3_descriptors import Nnet, Nnet3Error
 from nnet3_descriptors.forking import ForkError
 from nnet3_runtime_cuda import NnetComputer, RunError
@@ -299,7 +298,7 @@ def test_chunks_of_one_row() -> None:
     # The second chunk reads rows 1, 1 and 0 alone, and 0, 1 and 0 in the larger one.
     nnet = network(of_hidden("Append(ReplaceIndex(hidden, t, 0), hidden, Offset(hidden, -1))"))
     parts = [
-        attrs.evolve(chunk(1), first_input=first - 5, num_inputs=10, first_output=first)
+        chunk(1)._replace(first_input=first - 5, num_inputs=10, first_output=first)
         for first in (0, 1)
     ]
 
@@ -314,7 +313,7 @@ def test_runs_of_several_chunks(
     num_frames: int, memory: int, numbers: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four full chunks in a row are one run, if a minibatch has memory for four."""
-    monkeypatch.setattr(Minibatches, "bytes_of", lambda *_: 1 << 16)
+    monkeypatch.setattr(ComputerPool, "bytes_of", lambda *_: 1 << 16)
     model = Model(network(WIDE))
     options = ChunkOptions(frames_per_chunk=15)
     batches = BatchOptions(memory=memory, minibatch_size=5)
@@ -372,12 +371,12 @@ def formed(lengths: list[list[int]], sizes: list[int], frames_ahead: int) -> str
     found = []
     for owner, sizes_of_chunks in enumerate(lengths):
         runs = [run_of(length) for length in sizes_of_chunks]
-        for each in former.add(owner, 10, runs):
-            members = [f"{who}.{number}" for who, number, _ in each.members]
-            found.append("+".join(members + ["-"] * (each.size - len(members))))
+        for of_owner, size in former.add(owner, 10, runs):
+            members = [f"{who}.{number}" for who, number, _ in of_owner]
+            found.append("+".join(members + ["-"] * (size - len(members))))
         found.append("|")
     found += [
-        "+".join(f"{who}.{number}" for who, number, _ in each.members) for each in former.flush()
+        "+".join(f"{who}.{number}" for who, number, _ in members) for members, _ in former.flush()
     ]
     return " ".join(found)
 

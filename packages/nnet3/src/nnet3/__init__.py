@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from nnet3.audio import AudioStream as AudioStream
     from nnet3.batches.forming import BatchOptions as BatchOptions
     from nnet3.batches.queue import UtteranceQueue as UtteranceQueue
+    from nnet3.batches.runs import Run as Run
+    from nnet3.batches.runs import Work as Work
     from nnet3.caching import CachingCompiler as CachingCompiler
     from nnet3.caching import compile as compile
     from nnet3.chunks import ChunkOptions as ChunkOptions
@@ -39,7 +41,5 @@ if TYPE_CHECKING:
     from nnet3.streams import StreamState as StreamState
     from nnet3.utterance_segments import EvenSegmentOptions as EvenSegmentOptions
     from nnet3.utterance_segments import SegmentOptions as SegmentOptions
-    from nnet3.utterance_work import Run as Run
-    from nnet3.utterance_work import Work as Work
 else:
     __getattr__, __dir__ = on_first_use(__name__)

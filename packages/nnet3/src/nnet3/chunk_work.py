@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import NamedTuple
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors import ComponentNode, Nnet
@@ -14,14 +14,10 @@ from nnet3_runtime_cuda.arrays import FloatArray, as_array, as_matrix, check_out
 
 from nnet3.batches.forming import BatchOptions
 from nnet3.batches.larger_chunks import LargerChunks, in_groups, request_of, rounded_up
-from nnet3.batches.runs import Minibatches
+from nnet3.batches.runs import Run, Work
 from nnet3.chunks import Chunk, ChunkOptions, check_memory, chunks, full_chunks, online_ivector_row
 from nnet3.computer_pool import ComputerPool
 from nnet3.output_scores import ScoreOptions
-from nnet3.utterance_work import Run, Work
-
-OUTPUT = "output"
-"""The name of a network's output in Kaldi's tools."""
 
 CHUNKS_JOINED = 4
 """The number of chunks in a row that are joined. A second number would mean one more program to
@@ -33,8 +29,7 @@ _WHOLE_UTTERANCE = 1000
 10,000; layers that are computed frame by frame pool over a hundred or two."""
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class ChunkNetwork:
+class ChunkNetwork(NamedTuple):
     """A network with everything that the chunks of all utterances need.
 
     Attributes:
@@ -49,8 +44,7 @@ class ChunkNetwork:
         output: The name of the output, for messages.
         whole_only: Why only whole utterances can be computed: outputs would depend on how an
             utterance is cut; or None.
-        pool: Computes a chunk.
-        minibatches: Computes several chunks together.
+        pool: Computes chunks.
         larger_chunks: Finds larger chunks with the same outputs.
     """
 
@@ -65,12 +59,10 @@ class ChunkNetwork:
     output: str
     whole_only: str | None
     pool: ComputerPool
-    minibatches: Minibatches
     larger_chunks: LargerChunks
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class _Utterance:
+class _Utterance(NamedTuple):
     """An utterance, cut into chunks.
 
     Attributes:
@@ -140,7 +132,7 @@ class _Utterance:
         if len(group) < CHUNKS_JOINED:
             return None
         request = request_of(group[0], self.step, self.network.nnet)
-        if batch.sizes(self.network.minibatches.bytes_of(request))[0] < len(group):
+        if batch.sizes(self.network.pool.bytes_of(request))[0] < len(group):
             return None
         return self.network.larger_chunks.joined(group, self.step)
 

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from numbers import Integral
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import attrs
 import numpy as np
@@ -176,8 +176,7 @@ class ChunkOptions:
         return attrs.evolve(self, frames_per_chunk=-(-self.frames_per_chunk // unit) * unit)
 
 
-@attrs.frozen(kw_only=True)
-class Chunk:
+class Chunk(NamedTuple):
     """One run of the network.
 
     Attributes:

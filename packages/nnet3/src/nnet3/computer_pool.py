@@ -98,6 +98,7 @@ class ComputerPool:
         self._limits: list[int] = []
         # Bytes with scratch for each byte of matrices, of the large computer with the most so far.
         self._with_scratch = 1.0
+        self._bytes_of: dict[ComputationRequest, int] = {}
 
     def run_side_by_side(self, count: int) -> bool:
         """Whether `count` tasks run side by side, each on one thread: at least one for each."""
@@ -122,6 +123,19 @@ class ComputerPool:
             with self._lock:
                 self._limits.remove(most_bytes)
                 self._make_room(0)
+
+    def bytes_of(self, request: ComputationRequest) -> int:
+        """The memory for the matrices of a request.
+
+        Raises:
+            NotComputableError, CompilationError: the network gives no output for these frames.
+        """
+        known = self._bytes_of.get(request)
+        if known is None:
+            known = peak_bytes(self._compile(request))
+            with self._lock:
+                self._bytes_of[request] = known
+        return known
 
     def prepare(self, request: ComputationRequest) -> None:
         """Prepares a computer for a request; it will run on all threads of the model.

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import importlib
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import attrs
 import nnet3_compiler
 import nnet3_graph
 import nnet3_optimizer
@@ -22,6 +21,9 @@ if TYPE_CHECKING:
     import onnx
     from nnet3_computation import NnetComputation
     from nnet3_descriptors import Nnet
+
+    _Program = tuple[Nnet, NnetComputation, dict[str, str]]
+    """A network, its optimized computation (a loop for a stream), and metadata: how to use it."""
 
 INPUT, IVECTOR, OUTPUT = "input", "ivector", "output"
 
@@ -92,9 +94,8 @@ def export_onnx(
             form.nnet, output_time=time, metadata=form.dims(), **of_sequences
         )
         return (found,)
-    program = form.program(stream=stream, xvector=xvector)
-    nnet, metadata = program.nnet, program.metadata
-    to_onnx = partial(exporter.to_onnx, nnet, program.computation, metadata=metadata)
+    nnet, computation, metadata = form.program(stream=stream, xvector=xvector)
+    to_onnx = partial(exporter.to_onnx, nnet, computation, metadata=metadata)
     if not stream:
         return (to_onnx(**of_sequences),)
     one_row = [IVECTOR] if form.has_ivector else []
@@ -151,14 +152,14 @@ def export_c(
         right=extra_right_context,
         sequences=sequences,
     )
-    program = form.program(stream=stream, xvector=xvector)
+    nnet, computation, metadata = form.program(stream=stream, xvector=xvector)
     found: nnet3_runtime_c.CSource = converter.to_c(
-        program.nnet,
-        program.computation,
+        nnet,
+        computation,
         name=name,
         weights_in_source=weights_in_source,
         int8=int8,
-        properties=program.metadata,
+        properties=metadata,
     )
     return found
 
@@ -199,23 +200,7 @@ def _package(name: str, what: str, otherwise: str) -> Any:
         raise RunError(f"{what} need {wheel}, and {error.name} is not installed: {how}") from error
 
 
-@attrs.frozen
-class _Program:
-    """What other runtimes are given.
-
-    Attributes:
-        nnet: The network of the computation.
-        computation: Optimized; a loop, for a stream.
-        metadata: How to use it.
-    """
-
-    nnet: Nnet
-    computation: NnetComputation
-    metadata: dict[str, str]
-
-
-@attrs.frozen(kw_only=True)
-class _Form:
+class _Form(NamedTuple):
     """A network, and the form in which it is exported.
 
     Attributes:
@@ -283,7 +268,7 @@ class _Form:
             )
         else:
             chunk = nnet3_compiler.looped_chunk_size(form.nnet, frames, form.subsampling)
-        return attrs.evolve(form, frames=chunk)
+        return form._replace(frames=chunk)
 
     @property
     def has_ivector(self) -> bool:
@@ -291,7 +276,7 @@ class _Form:
         return any(node.name == IVECTOR for node in self.nnet.input_nodes)
 
     def program(self, *, stream: bool, xvector: bool) -> _Program:
-        """Returns the computation of a stream, of one vector, or of a chunk with its context."""
+        """Returns that of a stream, of one vector, or of a chunk with its context."""
         if stream:
             return self._stream()
         if xvector:
@@ -312,7 +297,7 @@ class _Form:
     def _computation(self, request: ComputationRequest) -> _Program:
         compiled = nnet3_compiler.compile_computation(self.nnet, request)
         optimized = nnet3_optimizer.optimize(self.nnet, compiled)
-        return _Program(self.nnet, optimized, self._metadata(request))
+        return self.nnet, optimized, self._metadata(request)
 
     def _stream(self) -> _Program:
         """Returns the loop of a stream, whose first segments are for its first chunks."""
@@ -323,7 +308,7 @@ class _Form:
         metadata = self._metadata(first)
         if self.has_ivector:
             metadata["nnet3.ivector_period"] = str(self.frames)
-        return _Program(nnet, computation, metadata)
+        return nnet, computation, metadata
 
     def _loop(
         self, nnet: Nnet, context: tuple[int, int]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors import AcousticModel, Nnet, Nnet3Error, read_model
+from nnet3_descriptors import AcousticModel, Nnet, Nnet3Error, read_model, set_test_mode
 from nnet3_descriptors.editing import for_inference, remove_orphan_nodes
 from nnet3_descriptors.files import PathOrFile, read_vector
 from nnet3_descriptors.forking import GATE
@@ -22,23 +23,35 @@ from nnet3_runtime_cuda.arrays import FloatArray, as_array, as_vector, check_flo
 from nnet3_runtime_cuda.cpu import Task
 from nnet3_runtime_cuda.device import DeviceNnet, check_number_of_threads
 
-from nnet3.audio import AudioStream, features_of, is_recording, pipeline_of
+from nnet3.audio import (
+    AudioStream,
+    features_of,
+    is_recording,
+    labels_of,
+    nnet_of,
+    pipeline_of,
+    read_folder,
+)
 from nnet3.batches.forming import BatchOptions
 from nnet3.batches.larger_chunks import LargerChunks
 from nnet3.batches.queue import UtteranceQueue
-from nnet3.batches.runs import Minibatches
+from nnet3.batches.runs import Work
 from nnet3.caching import CachingCompiler
-from nnet3.chunk_work import OUTPUT, ChunkNetwork, chunk_work, pooling_node
+from nnet3.chunk_work import ChunkNetwork, chunk_work, pooling_node
 from nnet3.chunks import ChunkOptions, options_of
 from nnet3.computer_pool import ComputerPool
 from nnet3.errors import warn
-from nnet3.folders import labels_of, nnet_of, read_folder
 from nnet3.known_results import KnownResults
 from nnet3.many_utterances import check_table, for_each, is_batch, pairs_of, utterances_of, value_of
-from nnet3.networks import Prepared, check_name, only_output
+from nnet3.networks import (
+    OUTPUT,
+    check_name,
+    only_output,
+    with_output,
+    with_stand_in_statistics,
+)
 from nnet3.output_scores import ScoreOptions
 from nnet3.utterance_segments import EvenSegmentOptions, SegmentOptions, segment_work
-from nnet3.utterance_work import Work
 
 if TYPE_CHECKING:
     from nnet3_descriptors.model_files import TransitionModel
@@ -47,10 +60,12 @@ if TYPE_CHECKING:
     from nnet3_speech import FeaturePipeline, Features, ModelFolder, Speaker
     from nnet3_speech.hmm import PdfLabels
 
-    from nnet3.audio import Recording
-    from nnet3.folders import Phones
+    from nnet3.audio import Phones, Recording
     from nnet3.keywords import ComputeKeywords, StreamKeywords
-    from nnet3.streams import Stream, StreamPrograms
+    from nnet3.streams import Stream, StreamOptions, StreamProgram
+
+_MOST_STREAM_PROGRAMS = 8
+"""The most programs of streams that are kept for further ones; each stream holds its own."""
 
 Cut = TypeVar("Cut", bound=attrs.AttrsInstance)
 """Options for cutting utterances or streams."""
@@ -216,8 +231,11 @@ class Model(NotCopied):
                 f"the network has no output node '{OUTPUT}'; it has {sorted(outputs)}; "
                 "output=... chooses one"
             )
-        self._networks = Prepared.of(nnet, output)
-        _, chosen, self.untrained = self._networks
+        check_name(output)
+        nnet, self.untrained = with_stand_in_statistics(nnet)
+        self._whole = set_test_mode(nnet)
+        chosen = self._whole if output == OUTPUT else with_output(self._whole, output)
+        self._nnet = chosen
         if self.untrained:
             warn(
                 f"the network is not trained: batch-norm component '{self.untrained[0]}' has no "
@@ -234,7 +252,7 @@ class Model(NotCopied):
         self.pooling = pooling_node(collapsed)
         compiler = CachingCompiler(collapsed, capacity=capacity, cache_dir=cache_dir)
         self.left_context, self.right_context = KnownResults(chosen, cache_dir).context
-        self.modulus = remove_orphan_nodes(self._networks.whole).modulus  # of all outputs
+        self.modulus = remove_orphan_nodes(self._whole).modulus  # of all outputs
         self._device_nnet = DeviceNnet(
             collapsed, device=device, precision=precision, threads=threads
         )
@@ -248,7 +266,6 @@ class Model(NotCopied):
         self._pool = ComputerPool(
             self._device_nnet, compiler.compile, capacity=capacity, trace=trace
         )
-        self._minibatches = Minibatches(self._pool, compiler.compile)
         self._chunk_network = ChunkNetwork(
             nnet=chosen,
             modulus=self.modulus,
@@ -261,11 +278,11 @@ class Model(NotCopied):
             output=output,
             whole_only=self._whole_only(compiler.known),
             pool=self._pool,
-            minibatches=self._minibatches,
             larger_chunks=LargerChunks(compiler.known),
         )
         self._making_streams = threading.Lock()
-        self._stream_programs: StreamPrograms | None = None
+        self._stream_programs: dict[StreamOptions, StreamProgram] = {}  # the latest is last
+        self._stream_seconds = 0.0
         self._making_others = threading.Lock()
         self._others: dict[str, Model] = {}
         self._settings: dict[str, Any] = {
@@ -296,7 +313,7 @@ class Model(NotCopied):
         Large parameters of a binary file that was loaded are views of it, not aligned in memory.
         Another file may have replaced it, but it must not have been overwritten.
         """
-        return self._networks.chosen
+        return self._nnet
 
     def _whole_only(self, known: KnownResults) -> str | None:
         """Why an utterance cannot be cut into chunks, or None."""
@@ -321,7 +338,7 @@ class Model(NotCopied):
         with self._making_others:
             found = self._others.get(output)
             if found is None:
-                found = Model(self._networks.whole, output=output, **self._settings)
+                found = Model(self._whole, output=output, **self._settings)
                 self._others[output] = found
             return found
 
@@ -413,10 +430,8 @@ class Model(NotCopied):
     @property
     def compile_seconds(self) -> float:
         """Time spent so far on compiling computations and binding them to memory."""
-        programs = self._stream_programs
-        streams = 0.0 if programs is None else programs.compile_seconds
         others = sum(other.compile_seconds for other in self._others.values())
-        return self._pool.compile_seconds + streams + others
+        return self._pool.compile_seconds + self._stream_seconds + others
 
     @overload
     def compute(
@@ -681,7 +696,7 @@ class Model(NotCopied):
         floats = self.input_dim + -(-self.output_dim // step)
         return UtteranceQueue(
             threads,
-            self._minibatches,
+            self._pool,
             options,
             bytes_per_frame=floats * np.dtype(np.float32).itemsize,
         )
@@ -813,21 +828,39 @@ class Model(NotCopied):
             DeviceMemoryError: the device lacks memory.
         """
         with GATE.importing():
-            from nnet3.streams import Stream, StreamOptions, StreamPrograms
+            from nnet3.streams import Stream, StreamOptions
 
         stream_options, scores = self._options(StreamOptions, options)
         model = self._of_output(output)
         scores.check(model.priors)
-        with model._making_streams:
-            if model._stream_programs is None:
-                model._stream_programs = StreamPrograms(
-                    model._chunk_network.nnet,
-                    model._device_nnet,
-                    model._trace,
+        return Stream(model._stream_program(stream_options), model.priors, scores)
+
+    def _stream_program(self, options: StreamOptions) -> StreamProgram:
+        """The program for streams with these options; the last few are kept.
+
+        Making one takes seconds, so streams with new options wait for a program in the making.
+
+        Raises:
+            Nnet3Error: see `StreamProgram`.
+        """
+        from nnet3.streams import StreamProgram
+
+        with GATE.unforked(), self._making_streams:
+            program = self._stream_programs.pop(options, None)
+            if program is None:
+                start = time.perf_counter()
+                program = StreamProgram(
+                    self.nnet,
+                    self._device_nnet,
+                    options,
+                    self._trace,
                     cache_dir=self._settings["cache_dir"],
                 )
-            programs = model._stream_programs
-        return Stream(programs.of(stream_options), model.priors, scores)
+                self._stream_seconds += time.perf_counter() - start
+            self._stream_programs[options] = program
+            while len(self._stream_programs) > _MOST_STREAM_PROGRAMS:
+                del self._stream_programs[next(iter(self._stream_programs))]
+            return program
 
     def audio_stream(
         self,
@@ -945,7 +978,7 @@ class Model(NotCopied):
         from nnet3_computation import ComputationRequest, IoSpecification
         from nnet3_graph import NotComputableError, build_computation_graph
 
-        nnet = self._networks.chosen
+        nnet = self._nnet
         frames = {"input": self.right_context + self.modulus + 1}
         request = ComputationRequest(
             inputs=[

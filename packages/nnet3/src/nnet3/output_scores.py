@@ -1,4 +1,4 @@
-"""Outputs: the node whose values they are, and scores made of them."""
+"""Scores made of outputs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ from typing import Literal
 
 import attrs
 import numpy as np
-from nnet3_descriptors import ComponentInputNode, Nnet, OutputNode, parse_descriptor
-from nnet3_descriptors.editing import remove_orphans
-from nnet3_descriptors.similar_names import hint
 from nnet3_runtime_cuda import RunError
 from nnet3_runtime_cuda.arrays import FloatArray, running
 
@@ -81,23 +78,3 @@ class ScoreOptions:
             if self.acoustic_scale != 1.0:
                 outputs *= np.float32(self.acoustic_scale)
             return np.exp(outputs, out=outputs) if self.apply_exp else outputs
-
-
-def with_output(nnet: Nnet, name: str) -> Nnet:
-    """The network whose only output, named 'output', is the value of a node.
-
-    Args:
-        nnet: The network.
-        name: An output node, or another node, such as a layer.
-
-    Raises:
-        RunError: there is no such node.
-    """
-    nodes = {node.name: node for node in nnet.nodes if not isinstance(node, ComponentInputNode)}
-    if name not in nodes:
-        raise RunError(f"the network has no node '{name}'{hint(name, nodes)}")
-    node = nodes[name]
-    descriptor = node.descriptor if isinstance(node, OutputNode) else parse_descriptor(name)
-    chosen = OutputNode(name="output", descriptor=descriptor)
-    others = [each for each in nnet.nodes if not isinstance(each, OutputNode)]
-    return remove_orphans(attrs.evolve(nnet, nodes=(*others, chosen)))

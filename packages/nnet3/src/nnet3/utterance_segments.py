@@ -16,9 +16,9 @@ from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_runtime_cuda import RunError
 from nnet3_runtime_cuda.arrays import FloatArray, as_matrix, check_output
 
+from nnet3.batches.runs import Run, Work
 from nnet3.chunk_work import ChunkNetwork
 from nnet3.chunks import check_frames, check_memory, integer
-from nnet3.utterance_work import Run, Work
 
 
 def _true_or_false(_: object, field: attrs.Attribute[Any], value: object) -> None:

@@ -1,6 +1,6 @@
 """Many utterances: equal chunks of several utterances run as one minibatch.
 
-runs.py           several runs of the network at a time
+runs.py           the work of an utterance, and several runs of the network at a time
 larger_chunks.py  larger chunks with the same outputs, and chunks in a row that are joined
 same_reads.py     comparison of the rows that a computation and a larger one read
 forming.py        runs that share a minibatch; shares of memory

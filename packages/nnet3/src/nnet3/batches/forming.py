@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from numbers import Real
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import attrs
 from nnet3_runtime_cuda import RunError
 
+from nnet3.batches.runs import Run
 from nnet3.chunks import check_frames, integer
-from nnet3.utterance_work import Run, RunKind
 
 _MEBIBYTE = 1 << 20
 
@@ -27,8 +27,7 @@ ones, which fill a minibatch soon (docs/runtime-measurements.md). Outputs that w
 """
 
 
-@attrs.frozen
-class MemoryShares:
+class MemoryShares(NamedTuple):
     """Shares of the memory that the option `memory` allows, in bytes.
 
     It does not count the network, its parameters in the layout of products, and compiled
@@ -155,48 +154,28 @@ class BatchOptions:
 _Owner = TypeVar("_Owner")
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class Minibatch(Generic[_Owner]):
-    """Runs with equal requests.
+Members = Sequence[tuple[_Owner, int, Run]]
+"""Runs with equal requests, with their utterance and their number in it."""
 
-    Attributes:
-        members: The runs, with their utterance and their number in it.
-        size: Number of sequences to compute, at least the number of members.
-    """
-
-    members: Sequence[tuple[_Owner, int, Run]]
-    size: int
-
-
-@attrs.define(eq=False)
-class _Waiting(Generic[_Owner]):
-    """An utterance with runs that wait to fill a minibatch.
-
-    Attributes:
-        owner: The utterance.
-        begin: Number of frames added before it.
-        end: Number of frames added up to its end.
-    """
-
-    owner: _Owner
-    begin: int
-    end: int
+Minibatch = tuple[Members[_Owner], int]
+"""These, and the number of sequences to compute, at least that of the runs."""
 
 
 class MinibatchFormer(Generic[_Owner]):
     """Groups equal runs into minibatches, in their order of arrival."""
 
-    def __init__(self, sizes: Callable[[RunKind], list[int]], frames_ahead: int) -> None:
+    def __init__(self, sizes: Callable[[Run], list[int]], frames_ahead: int) -> None:
         """Begins with nothing.
 
         Args:
-            sizes: Returns the sizes of minibatches, the largest first, for a kind of runs.
+            sizes: Returns the sizes of minibatches, the largest first, for runs like the one given.
             frames_ahead: Number of frames after which an utterance waits no longer.
         """
         self._sizes = sizes
         self._frames_ahead = frames_ahead
-        self._groups: dict[RunKind, list[tuple[_Owner, int, Run]]] = {}
-        self._waiting: deque[_Waiting[_Owner]] = deque()
+        self._groups: dict[tuple[object, ...], list[tuple[_Owner, int, Run]]] = {}
+        # The utterances with runs that wait, their frames, and the frames up to the end of each.
+        self._waiting: deque[tuple[_Owner, int, int]] = deque()
         self._num_frames = 0
 
     def add(
@@ -208,18 +187,20 @@ class MinibatchFormer(Generic[_Owner]):
             NotComputableError, CompilationError: `sizes` raised it; the runs of this utterance are
             dropped.
         """
-        kinds = [run.kind for run in runs]
-        sizes = {kind: self._sizes(kind) for kind in kinds}
-        begin = self._num_frames
+        sizes = {run.kind: self._sizes(run) for run in runs}
         self._num_frames += num_frames
-        self._waiting.append(_Waiting(owner, begin, self._num_frames))
-        for number, (kind, run) in enumerate(zip(kinds, runs, strict=True)):
-            group = self._groups.setdefault(kind, [])
+        self._waiting.append((owner, num_frames, self._num_frames))
+        for number, run in enumerate(runs):
+            group = self._groups.setdefault(run.kind, [])
             group.append((owner, number, run))
-            if len(group) == sizes[kind][0]:
-                yield Minibatch(members=self._groups.pop(kind), size=len(group))
-        while self._waiting and self._is_late(self._waiting[0]):
-            yield from self._flush(self._waiting.popleft().owner)
+            if len(group) == sizes[run.kind][0]:
+                yield self._groups.pop(run.kind), len(group)
+        while self._waiting:
+            first, own_frames, end = self._waiting[0]
+            if max(own_frames, self._num_frames - end) <= self._frames_ahead:
+                break  # neither is it long nor has it waited for as many frames as it may
+            self._waiting.popleft()
+            yield from self._flush(first)
 
     def flush(self) -> Iterator[Minibatch[_Owner]]:
         """Returns minibatches of all waiting runs."""
@@ -227,23 +208,19 @@ class MinibatchFormer(Generic[_Owner]):
         for kind in list(self._groups):
             yield from self._parts(kind)
 
-    def _is_late(self, waiting: _Waiting[_Owner]) -> bool:
-        """Whether an utterance has waited for as many frames as it may, or is itself longer."""
-        own = waiting.end - waiting.begin
-        return max(own, self._num_frames - waiting.end) > self._frames_ahead
-
     def _flush(self, owner: _Owner) -> Iterator[Minibatch[_Owner]]:
         """Returns minibatches of all groups with runs of an utterance."""
         for kind, group in list(self._groups.items()):
             if any(each is owner for each, _, _ in group):
                 yield from self._parts(kind)
 
-    def _parts(self, kind: RunKind) -> Iterator[Minibatch[_Owner]]:
+    def _parts(self, kind: tuple[object, ...]) -> Iterator[Minibatch[_Owner]]:
         """Returns the smaller minibatches of a group that will not be complete."""
         members = self._groups.pop(kind)
-        for size in (sizes := self._sizes(kind)):
+        _, _, run = members[0]
+        for size in (sizes := self._sizes(run)):
             while len(members) >= size:
-                yield Minibatch(members=members[:size], size=size)
+                yield members[:size], size
                 members = members[size:]
         if members:
-            yield Minibatch(members=members, size=sizes[-1])
+            yield members, sizes[-1]

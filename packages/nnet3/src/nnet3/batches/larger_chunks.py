@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-import attrs
 from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet, Nnet3Error
 from nnet3_descriptors.forking import GATE
@@ -61,8 +60,7 @@ class LargerChunks:
         more = (num_outputs - chunk.num_outputs) * step
         if more <= 0:
             return chunk
-        larger = attrs.evolve(
-            chunk,
+        larger = chunk._replace(
             num_inputs=chunk.num_inputs + more,
             num_outputs=num_outputs,
             last_output=chunk.last_output + more,
@@ -77,8 +75,7 @@ class LargerChunks:
             step: Frames between two rows of output.
         """
         first, last = chunks[0], chunks[-1]
-        joined = attrs.evolve(
-            first,
+        joined = first._replace(
             num_inputs=last.first_input + last.num_inputs - first.first_input,
             num_outputs=len(chunks) * first.num_outputs,
             last_output=last.last_output,

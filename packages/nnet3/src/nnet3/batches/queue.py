@@ -21,8 +21,8 @@ from nnet3_runtime_cuda.arrays import FloatArray
 from nnet3_runtime_cuda.cpu import LIMIT, SharedTasks
 
 from nnet3.batches.forming import BatchOptions, Minibatch, MinibatchFormer
-from nnet3.batches.runs import Minibatches
-from nnet3.utterance_work import Work
+from nnet3.batches.runs import Run, Work, compute_together
+from nnet3.computer_pool import ComputerPool
 
 READ_AHEAD_FRAMES = 2000
 """Frames to read, for each thread, while the oldest utterance is computed."""
@@ -88,7 +88,7 @@ class UtteranceQueue:
     def __init__(
         self,
         num_threads: int,
-        minibatches: Minibatches | None = None,
+        pool: ComputerPool | None = None,
         options: BatchOptions | None = None,
         *,
         bytes_per_frame: int = 0,
@@ -97,26 +97,24 @@ class UtteranceQueue:
 
         Args:
             num_threads: Number of computing threads.
-            minibatches: Computes runs of several utterances together; None: each task is computed
-                alone.
+            pool: Computes runs of several utterances together; None: each task is computed alone.
             options: The options for sharing minibatches.
             bytes_per_frame: Bytes of the features and outputs of a frame.
         """
         options = options or BatchOptions()
         self._num_threads = num_threads
-        self._minibatches = minibatches
+        self._computers = pool
         self._shares = options.shares
-        self._frames_ahead = options.frames_ahead(bytes_per_frame) if minibatches else 0
+        self._frames_ahead = options.frames_ahead(bytes_per_frame) if pool else 0
         self._frames_waiting = options.frames_waiting(bytes_per_frame)
         self._former: MinibatchFormer[QueuedUtterance] | None = None
-        if minibatches is not None:
-            bytes_of = minibatches.bytes_of
-            self._former = MinibatchFormer(
-                lambda kind: options.sizes(
-                    bytes_of(kind.request), is_edge=kind.is_edge, num_chunks=kind.num_chunks
-                ),
-                self._frames_ahead,
-            )
+        if pool is not None:
+
+            def sizes(run: Run) -> list[int]:
+                needed = pool.bytes_of(run.request)
+                return options.sizes(needed, is_edge=run.is_edge, num_chunks=run.num_chunks)
+
+            self._former = MinibatchFormer(sizes, self._frames_ahead)
         self._pool = ThreadPoolExecutor(num_threads)
         self._process = os.getpid()
         self._limit = contextlib.ExitStack()
@@ -129,8 +127,8 @@ class UtteranceQueue:
 
     def __enter__(self) -> UtteranceQueue:
         self._limit.enter_context(LIMIT.at_most(1))  # once, not for each task
-        if self._minibatches is not None:
-            self._limit.enter_context(self._minibatches.within(self._shares.computers))
+        if self._computers is not None:
+            self._limit.enter_context(self._computers.within(self._shares.computers))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -186,15 +184,16 @@ class UtteranceQueue:
     def _begin(self, minibatches: Iterable[Minibatch[QueuedUtterance]]) -> None:
         for minibatch in minibatches:
             share = self._pool.submit(partial(self._compute, minibatch))
-            for utterance, number, _ in minibatch.members:
+            for utterance, number, _ in minibatch[0]:
                 utterance.shares.append(share)
                 utterance.placed.append(number)
 
     def _compute(self, minibatch: Minibatch[QueuedUtterance]) -> None:
-        assert self._minibatches is not None
-        errors = self._minibatches.compute([run for _, _, run in minibatch.members], minibatch.size)
+        assert self._computers is not None
+        members, size = minibatch
+        errors = compute_together(self._computers, [run for _, _, run in members], size)
         for place, error in errors.items():
-            utterance, number, _ = minibatch.members[place]
+            utterance, number, _ = members[place]
             utterance.errors[number] = error
 
     @property

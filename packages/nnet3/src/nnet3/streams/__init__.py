@@ -1,7 +1,7 @@
 """Streams: frames that come bit by bit, with outputs as soon as their context is complete."""
 
-from nnet3.streams.program import StreamOptions, StreamProgram, StreamPrograms
-from nnet3.streams.state import NodeRows, StreamState
+from nnet3.streams.program import StreamOptions, StreamProgram
+from nnet3.streams.sequence import NodeRows, StreamState
 from nnet3.streams.stream import Stream
 
-__all__ = ["NodeRows", "Stream", "StreamOptions", "StreamProgram", "StreamPrograms", "StreamState"]
+__all__ = ["NodeRows", "Stream", "StreamOptions", "StreamProgram", "StreamState"]

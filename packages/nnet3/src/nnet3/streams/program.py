@@ -5,11 +5,9 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 import numpy as np
@@ -23,7 +21,6 @@ from nnet3_compiler import (
 )
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.editing import remove_orphan_nodes
-from nnet3_descriptors.forking import GATE
 from nnet3_runtime_cuda.arrays import FloatArray
 from nnet3_runtime_cuda.device import DeviceNnet
 
@@ -73,12 +70,8 @@ class StreamOptions:
 
 INPUT, IVECTOR, OUTPUT = "input", "ivector", "output"
 
-MOST_PROGRAMS = 8
-"""The most programs of a network kept for further streams; each stream holds its own."""
 
-
-@attrs.frozen(kw_only=True)
-class ChunkInputs:
+class ChunkInputs(NamedTuple):
     """The inputs of a chunk; times count from its first frame.
 
     Attributes:
@@ -256,47 +249,3 @@ def _stacked(arrays: Sequence[FloatArray], rows: int) -> FloatArray:
     stacked = np.zeros((rows, arrays[0].shape[1]), np.float32)
     np.concatenate(arrays, out=stacked[: len(arrays) * len(arrays[0])])
     return stacked
-
-
-class StreamPrograms:
-    """The programs of a network, each made for the first stream with its options.
-
-    The last few are kept. Making one takes seconds, so streams with new options wait for a program
-    in the making.
-    """
-
-    def __init__(
-        self,
-        nnet: Nnet,
-        device_nnet: DeviceNnet,
-        trace: Tracer | None = None,
-        *,
-        cache_dir: str | os.PathLike[str] | None = None,
-    ) -> None:
-        """Begins without programs; see `StreamProgram`."""
-        self._make = partial(StreamProgram, nnet, device_nnet, trace=trace, cache_dir=cache_dir)
-        self._lock = threading.Lock()
-        self._programs: dict[StreamOptions, StreamProgram] = {}  # the latest is last
-        self._compile_seconds = 0.0
-
-    @property
-    def compile_seconds(self) -> float:
-        """Time spent so far on making programs."""
-        return self._compile_seconds
-
-    def of(self, options: StreamOptions) -> StreamProgram:
-        """The program for streams with these options.
-
-        Raises:
-            Nnet3Error: see `StreamProgram`.
-        """
-        with GATE.unforked(), self._lock:
-            program = self._programs.pop(options, None)
-            if program is None:
-                start = time.perf_counter()
-                program = self._make(options)
-                self._compile_seconds += time.perf_counter() - start
-            self._programs[options] = program
-            while len(self._programs) > MOST_PROGRAMS:
-                del self._programs[next(iter(self._programs))]
-            return program

@@ -22,8 +22,7 @@ from nnet3_runtime_cuda.arrays import (
 
 from nnet3.output_scores import ScoreOptions
 from nnet3.streams.program import INPUT, OUTPUT, StreamProgram
-from nnet3.streams.sequence import Sequence
-from nnet3.streams.state import StreamState
+from nnet3.streams.sequence import Sequence, StreamState
 
 
 class Stream(NotCopied):
