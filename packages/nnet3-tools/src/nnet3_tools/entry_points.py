@@ -19,8 +19,12 @@ _OBJECTS_UNTIL_COLLECTION = 10_000
 modules makes hundreds of thousands of objects, none of them garbage."""
 
 _TOOLS = {
-    "chain.egs": ("nnet3-chain-get-egs", "nnet3-chain-normalize-egs"),
-    "chain.end_to_end": ("chain-make-num-fst-e2e", "nnet3-chain-e2e-get-egs"),
+    "chain.egs": (
+        "chain-make-num-fst-e2e",
+        "nnet3-chain-e2e-get-egs",
+        "nnet3-chain-get-egs",
+        "nnet3-chain-normalize-egs",
+    ),
     "chain.graphs": ("chain-est-phone-lm", "chain-get-supervision", "chain-make-den-fst"),
     "chain.posteriors": ("nnet3-chain-add-post-to-egs", "nnet3-chain-compute-post"),
     "chain.train": ("nnet3-chain-combine", "nnet3-chain-compute-prob", "nnet3-chain-train"),

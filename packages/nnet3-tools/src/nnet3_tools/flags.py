@@ -12,6 +12,7 @@ import click
 from nnet3_tools import cli
 
 if TYPE_CHECKING:
+    from nnet3_descriptors import Nnet
     from nnet3_runtime_cuda import Tracer
     from nnet3_training.workers import Workers
 
@@ -75,7 +76,10 @@ BINARY_MODEL = cli.boolean_option("--binary", "Write the model in binary form.",
 
 
 def test_modes(*, batchnorm: bool) -> tuple[cli.Parameter, cli.Parameter]:
-    """Options for the test mode of batch-norm, with this default, and of dropout."""
+    """Options for the test mode of batch-norm, with this default, and of dropout.
+
+    They are keyword arguments of `in_test_mode`, and fields of `Combination`.
+    """
     return (
         cli.boolean_option(
             "--batchnorm-test-mode", "Use batch-norm with its statistics.", default=batchnorm
@@ -83,6 +87,15 @@ def test_modes(*, batchnorm: bool) -> tuple[cli.Parameter, cli.Parameter]:
         cli.boolean_option(
             "--dropout-test-mode", "Use dropout in test mode: drop nothing.", default=True
         ),
+    )
+
+
+def in_test_mode(nnet: Nnet, *, batchnorm_test_mode: bool, dropout_test_mode: bool) -> Nnet:
+    """The network with the test modes that the options ask for."""
+    import nnet3_training  # not for --help
+
+    return nnet3_training.in_test_mode(
+        nnet, batchnorm=batchnorm_test_mode, dropout=dropout_test_mode
     )
 
 

@@ -24,6 +24,11 @@ T = TypeVar("T")
 _STANDARD = ("", "-")
 
 
+def is_stream(name: str) -> bool:
+    """Whether a name stands for standard output or a command, as in Kaldi."""
+    return name in _STANDARD or nnet3_tables.is_command(name)
+
+
 @contextlib.contextmanager
 def readable(name: str) -> Iterator[PathOrFile]:
     """Gives a source for `read_nnet`: the path itself, standard input, or a command's output.
@@ -36,7 +41,7 @@ def readable(name: str) -> Iterator[PathOrFile]:
         ModelFileError: The data is not a model; the error names the command.
         SpeechError: The name is that of a folder without a network.
     """
-    if nnet3_tables.is_command(name) or name in _STANDARD:
+    if is_stream(name):
         with nnet3_tables.opened(name) as stream:
             try:
                 yield stream
@@ -170,3 +175,43 @@ def understanding(name: str) -> Iterator[None]:
     except (nnet3_descriptors.ConfigError, nnet3_descriptors.DescriptorSyntaxError) as error:
         between = ", " if str(error).startswith("line ") else ": "
         raise click.ClickException(f"{name}{between}{error}") from error
+
+
+_BEGINNING = b"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>"""
+"""How pages of nnet3-report begin."""
+
+
+def check_page(path: str) -> None:
+    """Raises an error if a page cannot be written, or would replace what is no page.
+
+    Raises:
+        click.ClickException: the file is another one, or a folder, or the folder for it is missing.
+        OSError: the file cannot be read and written.
+    """
+    from nnet3_descriptors.files import file_to_replace  # not for --help
+
+    if is_stream(path):
+        raise click.ClickException(f"expected the name of a file for the page, got '{path}'")
+    if path.endswith(os.sep) or os.path.isdir(path):
+        raise click.ClickException(f"{path}: expected a file for the page, found a folder's name")
+    target = file_to_replace(path)
+    if target is None:  # a terminal, a pipe
+        return
+    folder = os.path.dirname(target)
+    if not os.path.isdir(folder):
+        raise click.ClickException(f"{path}: there is no folder '{folder}' for the page")
+    if not os.access(folder, os.W_OK):
+        raise click.ClickException(f"{path}: the folder '{folder}' cannot be written to")
+    if os.path.exists(target):
+        with open(target, "r+b") as file:  # to write, too: who may not do that hears so now
+            found = file.read(len(_BEGINNING))
+        if found not in (b"", _BEGINNING):
+            raise click.ClickException(
+                f"{path}: expected a page to replace, or no file, found another file; remove it, "
+                "or give another name"
+            )

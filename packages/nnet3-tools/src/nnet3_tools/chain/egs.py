@@ -1,9 +1,16 @@
-"""Tools that make examples of 'chain' models from supervisions, and give their paths weights."""
+"""Tools that make examples of 'chain' models, and give their paths weights.
+
+nnet3-chain-get-egs         of features and supervisions, chunk by chunk
+nnet3-chain-normalize-egs   gives the paths of such examples weights
+chain-make-num-fst-e2e      makes the FSTs of numerators, for end-to-end training
+nnet3-chain-e2e-get-egs     of features and training graphs, without alignments
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
@@ -14,6 +21,21 @@ from nnet3_training.chain import graphs
 
 from nnet3_tools import cli, streams
 from nnet3_tools.egs import forms, making
+
+if TYPE_CHECKING:
+    from nnet3_descriptors.files import Entry
+    from nnet3_speech.hmm import Transitions
+
+
+def _normalization(name: str, scale: float = 1.0) -> graphs.Normalization:
+    return graphs.Normalization(streams.read(nnet3_training.read_fst, name), scale)
+
+
+def _transitions(name: str) -> Transitions:
+    from nnet3_speech.hmm import read_transitions
+
+    return streams.read(read_transitions, name)
+
 
 _FST_SCALE = cli.option("--normalization-fst-scale", 1.0, "Multiplies the costs of the FST.")
 
@@ -52,21 +74,13 @@ def nnet3_chain_get_egs(
     Utterances are split into chunks. Without NORMALIZATION-FST the examples are not ready for
     training before nnet3-chain-normalize-egs has changed them.
     """
-    from nnet3_speech.hmm import read_transitions
-
     if len(names) not in (3, 4):
         raise cli.ArgumentCountError(f"expected three or four arguments, got {len(names)}")
     *first, features_in, supervisions_in, egs_out = names
-    normalization = None
-    if first:
-        normalization = graphs.Normalization(
-            streams.read(nnet3_training.read_fst, first[0]), normalization_fst_scale
-        )
+    normalization = _normalization(first[0], normalization_fst_scale) if first else None
     for table in (features_in, supervisions_in):
         forms.check_files(table, egs_out)
-    transitions = None
-    if transition_model:
-        transitions = streams.read(read_transitions, transition_model)
+    transitions = _transitions(transition_model) if transition_model else None
     rng = egs.CRandom(options["srand"])
     maker = chain.ChainExampleMaker(
         splitter=egs.UtteranceSplitter(making.rounded_split_options(options), rng),
@@ -134,9 +148,7 @@ def nnet3_chain_normalize_egs(
 
     This is for examples that nnet3-chain-get-egs made without such an FST, and for no others.
     """
-    normalization = graphs.Normalization(
-        streams.read(nnet3_training.read_fst, fst_in), normalization_fst_scale
-    )
+    normalization = _normalization(fst_in, normalization_fst_scale)
     forms.check_files(egs_in, egs_out)
     written = failed = 0
     with nnet3_tables.ObjectWriter(egs_out) as writer:
@@ -204,3 +216,160 @@ def utterance_maker(
         )
 
     return utterance
+
+
+def usable_utterances(
+    utterance_of: Callable[[str, Any], chain.ChainUtterance], entries: Iterable[tuple[str, Any]]
+) -> Iterator[chain.ChainUtterance]:
+    """The utterances of a table; warns of those that lack something, or do not fit.
+
+    Args:
+        utterance_of: Makes an utterance of an entry of the table; see `utterance_maker`.
+        entries: Their keys and values.
+    """
+    for key, value in entries:
+        try:
+            yield utterance_of(key, value)
+        except nnet3_training.ExampleError as error:
+            cli.warn(cli.one_line(error))
+
+
+def stored_features(rspecifier: str) -> Iterator[tuple[str, Any]]:
+    """The keys and features of a table, which may stay compressed."""
+    entries = nnet3_tables.read_objects(rspecifier, egs.read_stored_matrix)
+    return ((entry.key, entry.value) for entry in entries)
+
+
+@cli.tool(
+    "chain-make-num-fst-e2e", "TRANSITION-MODEL NORMALIZATION-FST GRAPHS-RSPECIFIER FSTS-WSPECIFIER"
+)
+def chain_make_num_fst_e2e(model_in: str, fst_in: str, graphs_in: str, fsts_out: str) -> None:
+    """Make the FST of the numerator of each training graph of GRAPHS-RSPECIFIER.
+
+    Labels become 1 + the number of a pdf, and paths get the weights of NORMALIZATION-FST. The FST
+    of a graph without such a path is empty.
+    """
+    transitions, normalization = _transitions(model_in), _normalization(fst_in)
+    forms.check_files(graphs_in, fsts_out)
+    count = 0
+    with nnet3_tables.ObjectWriter(fsts_out) as writer:
+        for entry in nnet3_tables.read_objects(graphs_in, chain.read_table_fst):
+            fst = nnet3_training.Fst.empty()
+            try:
+                fst = normalization.composed(graphs.numerator_fst(entry.value, transitions))
+            except nnet3_training.ExampleError as error:
+                cli.warn(f"Utterance {entry.key} rejected: {cli.one_line(error)}")
+            writer.write(entry.key, chain.fst_bytes(fst, binary=not writer.is_text))
+            count += 1
+    cli.log(f"Converted {count} Fsts with transition-id to Fsts with pdf-id and normalized.")
+
+
+@cli.tool(
+    "nnet3-chain-e2e-get-egs",
+    "",
+    click.argument(
+        "names", metavar="[NORMALIZATION-FST] FEATURES GRAPHS TRANSITION-MODEL EGS", nargs=-1
+    ),
+    *making.SPLIT_OPTIONS,
+)
+def nnet3_chain_e2e_get_egs(names: tuple[str, ...], **options: Any) -> None:
+    """Make examples of features and training graphs, and write them to EGS.
+
+    An example is a whole utterance, whose length is one of --num-frames. If it has up to four
+    frames less or more, the last frame is repeated, or frames are left out. Without
+    NORMALIZATION-FST the examples are not ready for training before nnet3-chain-normalize-egs has
+    changed them.
+    """
+    if len(names) not in (4, 5):
+        raise cli.ArgumentCountError(f"expected four or five arguments, got {len(names)}")
+    *first, features_in, graphs_in, model_in, egs_out = names
+    split_options = making.rounded_split_options(options)
+    if not split_options.num_frames:
+        raise click.UsageError("--num-frames: expected the allowed lengths of utterances, found -1")
+    ivectors_in = options["online_ivectors"]
+    for table in filter(None, (features_in, graphs_in, ivectors_in)):
+        forms.check_files(table, egs_out)
+    transitions = _transitions(model_in)
+    normalization = _normalization(first[0]) if first else None
+    rng = egs.CRandom(options["srand"])
+    failed, ivectors = 0, making.ivector_table(options)
+    with contextlib.ExitStack() as stack:
+        features = stack.enter_context(nnet3_tables.MatrixLookup(features_in))
+        if ivectors is not None:
+            stack.enter_context(ivectors)
+        writer = stack.enter_context(nnet3_tables.ObjectWriter(egs_out))
+        for entry in nnet3_tables.read_objects(graphs_in, chain.read_table_fst):
+            try:
+                frames = features.get(entry.key)
+                if frames is None:
+                    raise nnet3_training.ExampleError(f"No features for utterance {entry.key}")
+                vectors = making.ivectors_of(ivectors, entry.key, len(frames), options)
+                length = _allowed_length(entry.key, len(frames), split_options.num_frames)
+                num_outputs = -(-length // split_options.frame_subsampling_factor)
+                utterance = chain.ChainUtterance(
+                    key=entry.key,
+                    features=frames,
+                    supervision=_end_to_end(entry, transitions, normalization, num_outputs),
+                    ivectors=vectors,
+                    ivector_period=options["online_ivector_period"],
+                )
+                example = chain.whole_example(utterance, length, split_options, rng)
+                if options["compress"]:
+                    example = egs.with_compression(example)
+            except nnet3_training.ExampleError as error:
+                cli.warn(cli.one_line(error))
+                failed += 1
+            else:
+                forms.CHAIN.write(writer, example)
+    if failed:
+        cli.warn(f"{failed} utterances had errors and could not be processed.")
+
+
+def _end_to_end(
+    entry: Entry[nnet3_training.Fst],
+    transitions: Transitions,
+    normalization: graphs.Normalization | None,
+    num_outputs: int,
+) -> nnet3_training.ChainSupervision:
+    """The supervision of an utterance by its training graph.
+
+    Raises:
+        ExampleError: the graph does not fit the number of output frames.
+    """
+    try:
+        known = graphs.end_to_end(entry.value, transitions, num_outputs)
+    except nnet3_training.ExampleError as error:
+        raise nnet3_training.ExampleError(f"For utterance {entry.key}, {error}") from error
+    normalized = known if normalization is None else normalization.added(known)
+    if normalized is None:
+        cli.warn(
+            f"For utterance {entry.key}, FST was empty after composing with normalization FST; "
+            "the example has its paths without weights."
+        )
+    return known if normalized is None else normalized
+
+
+_MOST_MISSING = 4
+"""The most frames by which an utterance may be longer or shorter than an allowed length."""
+
+
+def _allowed_length(key: str, num_frames: int, allowed: Sequence[int]) -> int:
+    """The allowed length that is nearest; logs a warning if it is not the utterance's.
+
+    Raises:
+        click.ClickException: the difference is too large.
+    """
+    nearest = min(allowed, key=lambda length: abs(num_frames - length), default=-1)
+    if nearest != num_frames:
+        cli.warn(
+            f"No exact match found for the length of utt {key} which has length: {num_frames} "
+            f"closest allowed length is off by {num_frames - nearest} frames. Will try to fix "
+            "it.."
+        )
+    if abs(num_frames - nearest) > _MOST_MISSING:
+        raise click.ClickException(
+            f"Too much length difference for utterance {key}: expected a length of "
+            f"--num-frames={','.join(map(str, allowed))}, up to {_MOST_MISSING} frames more or "
+            f"less; found {num_frames} frames"
+        )
+    return nearest

@@ -6,6 +6,7 @@ nnet3-chain-add-post-to-egs     adds those of examples to the examples
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -74,20 +75,33 @@ def nnet3_chain_compute_post(
     """
     options = nnet3_training.ChainOptions(leaky_hmm_coefficient=leaky_hmm_coefficient)
     fst = read_den_fst(den_fst)
-    found: list[_Posteriors] = []
+    log_prob, num_frames = 0.0, 0
 
-    def posteriors(model: nnet3.Model) -> _Posteriors:
+    def change_for(
+        model: nnet3.Model,
+    ) -> Callable[[nnet3_tables.FloatArray], nnet3_tables.FloatArray]:
         transform = _transform(transform_mat, model.output_dim) if transform_mat else None
-        found.append(_Posteriors(fst, model.output_dim, options.leaky_hmm_coefficient, transform))
-        return found[0]
+        graph = nnet3_training.DenominatorGraph(fst, model.output_dim)
 
-    status = chunks.compute_chunks(run, computing, nnet3.BatchOptions(memory=memory), posteriors)
-    if found[0].num_frames:
-        average = found[0].log_prob / found[0].num_frames
-        cli.log(
-            f"Overall log-prob per (output) frame was {average:.6g} over {found[0].num_frames} "
-            "frames."
-        )
+        def posteriors(outputs: nnet3_tables.FloatArray) -> nnet3_tables.FloatArray:
+            nonlocal log_prob, num_frames
+            result = graph.forward_backward(outputs, 1, options.leaky_hmm_coefficient)
+            if not result.is_sound:
+                raise progress.LackingError(
+                    f"Something went wrong; forward-prob = {result.log_prob:g}, num-frames = "
+                    f"{len(outputs)}"
+                )
+            log_prob += result.log_prob
+            num_frames += len(outputs)
+            found: nnet3_tables.FloatArray = result.derivative
+            return found if transform is None else found @ transform.T
+
+        return posteriors
+
+    status = chunks.compute_chunks(run, computing, nnet3.BatchOptions(memory=memory), change_for)
+    if num_frames:
+        average = log_prob / num_frames
+        cli.log(f"Overall log-prob per (output) frame was {average:.6g} over {num_frames} frames.")
     return status
 
 
@@ -106,46 +120,6 @@ def _transform(name: str, num_pdfs: int) -> nnet3_tables.FloatArray:
             f"{name}: expected a column for each of {num_pdfs} pdfs, found {matrix.shape[1]}"
         )
     return matrix
-
-
-class _Posteriors:
-    """Turns outputs into posteriors, and counts.
-
-    Attributes:
-        log_prob: The log-probability of the denominator, summed over utterances.
-        num_frames: Number of their output frames.
-    """
-
-    def __init__(
-        self,
-        fst: nnet3_training.Fst,
-        num_pdfs: int,
-        leaky: float,
-        transform: nnet3_tables.FloatArray | None,
-    ) -> None:
-        self.log_prob, self.num_frames = 0.0, 0
-        self._graph = nnet3_training.DenominatorGraph(fst, num_pdfs)
-        self._leaky, self._transform = leaky, transform
-
-    def __call__(self, outputs: nnet3_tables.FloatArray) -> nnet3_tables.FloatArray:
-        """The posteriors of an utterance, (frames, pdfs or phones).
-
-        Args:
-            outputs: (frames, pdfs).
-
-        Raises:
-            LackingError: they cannot be computed.
-        """
-        result = self._graph.forward_backward(outputs, 1, self._leaky)
-        if not result.is_sound:
-            raise progress.LackingError(
-                f"Something went wrong; forward-prob = {result.log_prob:g}, num-frames = "
-                f"{len(outputs)}"
-            )
-        self.log_prob += result.log_prob
-        self.num_frames += len(outputs)
-        posteriors: nnet3_tables.FloatArray = result.derivative
-        return posteriors if self._transform is None else posteriors @ self._transform.T
 
 
 UNUSED = flags.unused(
@@ -196,9 +170,8 @@ def nnet3_chain_add_post_to_egs(
     apply_exp: bool,
     clip_threshold: float,
     leaky_hmm_coefficient: float,
-    batchnorm_test_mode: bool,
-    dropout_test_mode: bool,
     use_gpu: str,
+    **modes: bool,
 ) -> None:
     """Add what the network NNET-IN computes for each example as the input '__LWF-posteriors'.
 
@@ -211,9 +184,7 @@ def nnet3_chain_add_post_to_egs(
     nnet = streams.read_nnet(nnet_in)
     graph = nnet3_training.DenominatorGraph(read_den_fst(den_fst), nnet.node_dim("output"))
     forms.check_files(egs_in, egs_out)
-    tested = nnet3_training.in_test_mode(
-        nnet, batchnorm=batchnorm_test_mode, dropout=dropout_test_mode
-    )
+    tested = flags.in_test_mode(nnet, **modes)
     evaluator = nnet3_training.Evaluator(tested, device=flags.device(use_gpu))
     count = 0
     with nnet3_tables.ObjectWriter(egs_out) as writer:

@@ -160,27 +160,17 @@ _PLACE = "nnet3-chain-compute-prob:PrintTotalStats():nnet-chain-diagnostics.cc:0
     flags.CACHE_DIR,
     ignored=flags.OF_OBJECTIVES | flags.unused("--compute-accuracy", "--compute-per-dim-accuracy"),
 )
-def nnet3_chain_compute_prob(
-    nnet_in: str,
-    den_fst: str,
-    egs_in: str,
-    batchnorm_test_mode: bool,
-    dropout_test_mode: bool,
-    **options: Any,
-) -> None:
+def nnet3_chain_compute_prob(nnet_in: str, den_fst: str, egs_in: str, **options: Any) -> None:
     """Print the objective per frame of the network NNET-IN on the examples of EGS-RSPECIFIER."""
-    from nnet3_tools.training.objective_log import log_probability, say_compiling
+    from nnet3_tools.training.objective_log import say_compiling, say_log_probabilities
 
     nnet = streams.read_nnet(nnet_in)
     training = nnet3_training.ChainTraining(nnet, read_den_fst(den_fst), taken(options))
-    tested = nnet3_training.in_test_mode(
-        nnet, batchnorm=batchnorm_test_mode, dropout=dropout_test_mode
-    )
+    tested = flags.in_test_mode(nnet, **options)
     evaluator = nnet3_training.Evaluator(tested, objective=training)
     for entry in forms.CHAIN.entries(egs_in):
         evaluator.add(entry.value)
-    for name, total in evaluator.objectives.items():
-        cli.log(log_probability(name, total), _PLACE)
+    say_log_probabilities(evaluator, place=_PLACE)
     say_compiling(evaluator.compile_seconds)
     if not any(total.weight > 0.0 for total in evaluator.objectives.values()):
         raise cli.NothingDoneError(f"'{egs_in}' has no examples with weight")
@@ -202,36 +192,30 @@ _ANY_XENT = 0.1
     ignored=flags.OF_OBJECTIVES,
 )
 def nnet3_chain_combine(
-    den_fst: str,
-    names: tuple[str, ...],
-    max_objective_evaluations: int,
-    batchnorm_test_mode: bool,
-    dropout_test_mode: bool,
-    binary: bool,
-    use_gpu: str,
-    **options: Any,
+    den_fst: str, names: tuple[str, ...], binary: bool, use_gpu: str, **options: Any
 ) -> None:
     """Average the networks NNET-IN..., as many of the first as give the best objective.
 
     The objective is that on EGS-RSPECIFIER. Give the last network of a run first. DEN-FST is the
     denominator.
     """
-    from nnet3_tools.training.objective_log import log_probability, say_combination, say_combined
+    from nnet3_tools.training.objective_log import (
+        say_combination,
+        say_combined,
+        say_log_probabilities,
+    )
 
     if len(names) < 3:
         raise cli.ArgumentCountError(f"expected four arguments at least, got {len(names) + 1}")
     *inputs, egs_in, nnet_out = names
-    settings = recipes.Combination(
-        max_objective_evaluations=max_objective_evaluations,
-        batchnorm_test_mode=batchnorm_test_mode,
-        dropout_test_mode=dropout_test_mode,
-    )
+    objective = taken(options)
+    settings = recipes.Combination(**options)
     examples = [entry.value for entry in forms.CHAIN.entries(egs_in)]
     cli.log(f"Read {len(examples)} examples.")
-    first, denominator, chain = streams.read_nnet(inputs[0]), read_den_fst(den_fst), taken(options)
-    training = nnet3_training.ChainTraining(first, denominator, chain)
+    first, denominator = streams.read_nnet(inputs[0]), read_den_fst(den_fst)
+    training = nnet3_training.ChainTraining(first, denominator, objective)
     # Not 0, so that the cross-entropy output gets statistics, too.
-    with_xent = attrs.evolve(chain, xent_regularize=chain.xent_regularize or _ANY_XENT)
+    with_xent = attrs.evolve(objective, xent_regularize=objective.xent_regularize or _ANY_XENT)
     combined = recipes.combine(
         map(streams.read_nnet, inputs),
         examples,
@@ -240,13 +224,8 @@ def nnet3_chain_combine(
         objective=training,
         stats_objective=nnet3_training.ChainTraining(first, denominator, with_xent),
         device=flags.device(use_gpu),
-        after_evaluation=lambda count, value: say_combination(count, value),
+        after_evaluation=say_combination,
     )
-    say_combined(combined)
-    if combined.recomputed is not None:
-        cli.log("Recomputing stats on nnet (affects batch-norm)")
-        for name, total in combined.recomputed.objectives.items():
-            cli.log(log_probability(name, total))
-        cli.log("Done recomputing stats.")
+    say_combined(combined, say_log_probabilities)
     streams.write_nnet(combined.nnet, nnet_out, binary=binary)
     cli.log(f"Finished combining neural nets, wrote model to {nnet_out}")

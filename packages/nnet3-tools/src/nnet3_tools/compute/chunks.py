@@ -20,6 +20,7 @@ import nnet3_tables
 from nnet3_tools import cli, flags
 from nnet3_tools.compute import inputs
 from nnet3_tools.compute.utterance_tool import MEMORY, UtteranceRun, utterance_tool
+from nnet3_tools.compute.utterances import outputs_of
 
 _COMPUTE_EXAMPLES = """\
   nnet3-compute final.raw scp:feats.scp ark:output.ark
@@ -103,10 +104,10 @@ def compute_chunks(
     score_options.check(model.priors)
     inputs.log_rounding(chunk_options, model)
     change = None if make_change is None else make_change(model)
-    with inputs.IvectorSource.open(*tables) as source:
+    with inputs.opened_ivectors(*tables) as ivectors_of:
+        if recordings is not None:
+            ivectors_of = recordings.ivectors_of
         if jobs or dask:
-            from nnet3_tools.compute.utterances import outputs_of
-
             fields = attrs.asdict(chunk_options) | attrs.asdict(score_options)
             return run.write_by_workers(
                 model,
@@ -114,12 +115,12 @@ def compute_chunks(
                 functools.partial(outputs_of, options=fields),
                 jobs,
                 dask,
-                ivectors=source.of,
+                ivectors=ivectors_of,
                 recordings=recordings,
             )
 
         def prepare(utterance: str, frames: nnet3_tables.FloatArray) -> nnet3.Work:
-            ivector, online = (recordings or source).of(utterance)
+            ivector, online = ivectors_of(utterance)
             work = model.compute_work(
                 frames, ivector, online, chunk_options, score_options, batches
             )
@@ -263,10 +264,12 @@ def nnet3_compute_looped(
         run.model_in, model, has_ivectors=has_ivectors, use_priors=options["use_priors"]
     )
     model.stream(**options)  # raises errors of the network before a table is opened
-    with inputs.IvectorSource.open(ivectors, online_ivectors, utt2spk) as source:
+    with inputs.opened_ivectors(ivectors, online_ivectors, utt2spk) as ivectors_of:
+        if recordings is not None:
+            ivectors_of = recordings.ivectors_of
 
         def prepare(utterance: str, frames: nnet3_tables.FloatArray) -> nnet3.Work:
-            ivector, online = (recordings or source).of(utterance)
+            ivector, online = ivectors_of(utterance)
             return _work(model, frames, ivector, online, online_ivector_period, options)
 
         tables = filter(None, (ivectors, utt2spk, online_ivectors))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
-import attrs
 import click
 import nnet3_runtime_cuda
 import nnet3_tables
@@ -147,61 +146,47 @@ def log_rounding(options: ChunkOptions, model: Model) -> None:
         )
 
 
-@attrs.frozen(kw_only=True)
-class IvectorSource:
-    """The tables of i-vectors that the options name, if any."""
-
-    vectors: nnet3_tables.VectorLookup | None
-    matrices: nnet3_tables.MatrixLookup | None
-    speakers: Mapping[str, str] | None
-
-    @classmethod
-    @contextlib.contextmanager
-    def open(cls, ivectors: str, online_ivectors: str, utt2spk: str) -> Iterator[IvectorSource]:
-        """Opens the tables that the options name.
-
-        Raises:
-            TableError: a table cannot be read, or the command that it comes from fails.
-        """
-        with contextlib.ExitStack() as tables:
-            yield cls(
-                vectors=tables.enter_context(nnet3_tables.VectorLookup(ivectors))
-                if ivectors
-                else None,
-                matrices=(
-                    tables.enter_context(nnet3_tables.MatrixLookup(online_ivectors))
-                    if online_ivectors
-                    else None
-                ),
-                speakers=nnet3_tables.read_tokens(utt2spk) if utt2spk else None,
-            )
-
-    def of(
-        self, utterance: str
-    ) -> tuple[nnet3_tables.FloatArray | None, nnet3_tables.FloatArray | None]:
-        """The i-vector of an utterance and its online i-vectors; None for each that it lacks.
-
-        Raises:
-            LackingError: the utterance has no i-vector, or no speaker.
-            TableError: the i-vector cannot be read.
-        """
-        if self.vectors is not None:
-            key = utterance
-            if self.speakers is not None:
-                if utterance not in self.speakers:
-                    raise progress.LackingError("--utt2spk names no speaker for it")
-                key = self.speakers[utterance]
-            return _present(self.vectors.get(key), f"no i-vector for '{key}'"), None
-        if self.matrices is not None:
-            found = self.matrices.get(utterance)
-            return None, _present(found, f"no online i-vectors for '{utterance}'")
-        return None, None
+Ivectors = tuple["nnet3_tables.FloatArray | None", "nnet3_tables.FloatArray | None"]
+"""The i-vector of an utterance (dim,) and its online i-vectors (rows, dim)."""
 
 
-def _present(array: nnet3_tables.FloatArray | None, message: str) -> nnet3_tables.FloatArray:
-    if array is None:
-        raise progress.LackingError(message)
-    return array
+@contextlib.contextmanager
+def opened_ivectors(
+    ivectors: str, online_ivectors: str, utt2spk: str
+) -> Iterator[Callable[[str], Ivectors]]:
+    """A context with a function that gives the i-vectors of an utterance, by the options' tables.
+
+    It raises a LackingError if the utterance has no i-vector, or no speaker, and a TableError if
+    the i-vector cannot be read.
+
+    Raises:
+        TableError: a table cannot be read, or the command that it comes from fails.
+    """
+    with contextlib.ExitStack() as tables:
+        vectors = matrices = None
+        if ivectors:
+            vectors = tables.enter_context(nnet3_tables.VectorLookup(ivectors))
+        if online_ivectors:
+            matrices = tables.enter_context(nnet3_tables.MatrixLookup(online_ivectors))
+        speakers = nnet3_tables.read_tokens(utt2spk) if utt2spk else None
+
+        def ivectors_of(utterance: str) -> Ivectors:
+            if matrices is not None:
+                matrix = matrices.get(utterance)
+                if matrix is None:
+                    raise progress.LackingError(f"no online i-vectors for '{utterance}'")
+                return None, matrix
+            if vectors is None:
+                return None, None
+            if speakers is not None and utterance not in speakers:
+                raise progress.LackingError("--utt2spk names no speaker for it")
+            key = utterance if speakers is None else speakers[utterance]
+            vector = vectors.get(key)
+            if vector is None:
+                raise progress.LackingError(f"no i-vector for '{key}'")
+            return vector, None
+
+        yield ivectors_of
 
 
 _MARKS = (b"RIFF", b"RIFX")
@@ -279,10 +264,8 @@ class Recordings:
         self._ivectors = found.online_ivectors
         return found.features
 
-    def of(
-        self, utterance: str
-    ) -> tuple[nnet3_tables.FloatArray | None, nnet3_tables.FloatArray | None]:
-        """The i-vectors of the recording whose features were computed last; see `IvectorSource`."""
+    def ivectors_of(self, _: str) -> Ivectors:
+        """Those of the recording whose features were computed last; see `opened_ivectors`."""
         return None, self._ivectors
 
 

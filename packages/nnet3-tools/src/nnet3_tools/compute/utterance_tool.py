@@ -22,11 +22,17 @@ from nnet3_runtime_cuda.device import MOST_THREADS
 
 from nnet3_tools import cli, flags, streams
 from nnet3_tools.compute.inputs import Recordings, has_recordings
-from nnet3_tools.compute.utterances import compute_all, num_utterances, total_of
+from nnet3_tools.compute.utterances import (
+    compute_all,
+    compute_in_shards,
+    num_utterances,
+    total_of,
+)
 from nnet3_tools.progress import Progress
 
 if TYPE_CHECKING:
-    from nnet3_tools.compute.utterances import Compute, Ivectors
+    from nnet3_tools.compute.inputs import Ivectors
+    from nnet3_tools.compute.utterances import Compute
 
     Prepare = Callable[[str, nnet3_tables.FloatArray], nnet3.Work]
     """Makes the work for an utterance, from its key and features."""
@@ -274,8 +280,6 @@ class UtteranceRun:
             TableError: a table cannot be opened or written.
             WorkerError: workers died at the same shard three times.
         """
-        from nnet3_tools.compute.utterances import compute_in_shards
-
         files = [self.model_in] if model.folder is None else model.folder.files.values()
         newest = max(os.stat(file).st_mtime_ns for file in files)
         total = num_utterances(self.features)

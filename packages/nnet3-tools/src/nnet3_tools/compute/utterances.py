@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import attrs
 import nnet3
 import nnet3_descriptors
 import nnet3_tables
@@ -26,11 +25,16 @@ if TYPE_CHECKING:
     from nnet3_tables import FloatArray, TableWriter
     from nnet3_training.workers import Workers
 
-    from nnet3_tools.compute.inputs import Recordings, Samples
+    from nnet3_tools.compute.inputs import Ivectors, Recordings, Samples
 
+    Entry = tuple[str, Callable[[], FloatArray | Samples]]
+    """The key of an utterance, and what reads its features (frames, dim) or recording."""
 
-if TYPE_CHECKING:
-    _Entry = tuple[str, Callable[[], nnet3_tables.FloatArray]]
+    Compute = Callable[[nnet3.Model, FloatArray, Ivectors], FloatArray]
+    """Computes the result of an utterance from a model, features (frames, dim) and i-vectors."""
+
+    Given = list[tuple[str, FloatArray | Samples, Ivectors]]
+    """Keys, features (frames, dim) or recordings, and i-vectors of the utterances of a shard."""
 
 T = TypeVar("T")
 
@@ -64,7 +68,7 @@ def compute_all(
         TableError: the features cannot be opened or the output cannot be written.
     """
     sizes = _Sizes(features)
-    table: Iterator[_Entry] = (
+    table: Iterator[tuple[str, Callable[[], FloatArray]]] = (
         nnet3_tables.read_matrices(features, sizes.passed)
         if recordings is None
         else iter(recordings)
@@ -187,15 +191,6 @@ def until_damaged(table: Iterator[T], progress: Progress) -> Iterator[T]:
 MOST_UTTERANCES, MOST_FRAMES = 32, 20_000
 """The most utterances, and about the most frames, of a shard."""
 
-Ivectors = tuple["FloatArray | None", "FloatArray | None"]
-"""The i-vector of an utterance and its online i-vectors."""
-
-Entry = tuple[str, Callable[[], "FloatArray | Samples"]]
-"""The key of an utterance, and a function that reads its features (frames, dim) or recording."""
-
-Compute = Callable[["nnet3.Model", "FloatArray", Ivectors], "FloatArray"]
-"""Computes the result of an utterance from a model, features (frames, dim) and i-vectors."""
-
 
 def outputs_of(
     model: nnet3.Model, frames: FloatArray, ivectors: Ivectors, *, options: dict[str, Any]
@@ -211,31 +206,22 @@ def xvector_of(
     return model.xvector(frames, **options)
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class Shard:
-    """A few utterances with all data that a worker needs to compute them.
-
-    Attributes:
-        model: The path of the model; the newest time at which its files were modified, by which a
-            worker notices a changed file; and the node whose values are the outputs.
-        compute: Computes an utterance; it can be sent to a process.
-        least_frames: Utterances with fewer frames are left out.
-        utterances: Keys, features (frames, dim) or recordings, and i-vectors.
-    """
-
-    model: tuple[str, int, str]
-    compute: Compute
-    least_frames: int
-    utterances: list[tuple[str, FloatArray | Samples, Ivectors]] = attrs.field(factory=list)
-
-
 @functools.lru_cache(maxsize=1)
 def _loaded(path: str, version: int, node: str) -> nnet3.Model:
     return nnet3.load(path, output=node)
 
 
-def compute_shard(shard: Shard) -> list[tuple[str, int, FloatArray | LackingError | str]]:
-    """Computes the utterances of a shard.
+def compute_shard(
+    model: tuple[str, int, str], compute: Compute, least_frames: int, utterances: Given
+) -> list[tuple[str, int, FloatArray | LackingError | str]]:
+    """Computes a few utterances, of which all data are given, as a worker.
+
+    Args:
+        model: The path of the model; the newest time at which its files were modified, by which a
+            worker notices a changed file; and the node whose values are the outputs.
+        compute: Computes an utterance; it can be sent to a process.
+        least_frames: Utterances with fewer frames are left out.
+        utterances: The utterances.
 
     Returns:
         For each utterance its key, its number of frames, and the output, or why there is none.
@@ -243,15 +229,15 @@ def compute_shard(shard: Shard) -> list[tuple[str, int, FloatArray | LackingErro
     Raises:
         ModelFileError: the model cannot be read.
     """
-    model = _loaded(*shard.model)
+    loaded = _loaded(*model)
     results: list[tuple[str, int, FloatArray | LackingError | str]] = []
-    for key, frames, ivectors in shard.utterances:
+    for key, frames, ivectors in utterances:
         result: FloatArray | LackingError | str
         try:
             if isinstance(frames, tuple):
-                found = model.features(frames)
+                found = loaded.features(frames)
                 frames, ivectors = found.features, (None, found.online_ivectors)
-            result = shard.compute(model, with_frames(frames, shard.least_frames), ivectors)
+            result = compute(loaded, with_frames(frames, least_frames), ivectors)
         except LackingError as error:
             result = error
         except nnet3_descriptors.Nnet3Error as error:
@@ -281,14 +267,14 @@ def compute_in_shards(
     Failures of single utterances, and damage of the feature table, are reported and counted.
 
     Args:
-        model: See `Shard`.
+        model: See `compute_shard`, as for `least_frames`.
         table: The utterances.
         open_writer: Opens the table to write.
         ivectors: Gives the i-vectors of an utterance.
         compute: Computes an utterance; it can be sent to a process.
         progress: Receives the result of each utterance.
         workers: The workers.
-        least_frames: Utterances with fewer frames are left out.
+        least_frames: The least length.
 
     Raises:
         TableError: the features cannot be opened or the output cannot be written.
@@ -297,24 +283,24 @@ def compute_in_shards(
     # Reads before it writes: if the features are missing, no output is created.
     first = list(itertools.islice(table, 1))
 
-    def shards() -> Iterator[Shard]:
-        new = functools.partial(Shard, model=model, compute=compute, least_frames=least_frames)
-        shard = new()
+    def shards() -> Iterator[Given]:
+        shard: Given = []
         for key, read in itertools.chain(first, until_damaged(table, progress)):
             try:
-                shard.utterances.append((key, read(), ivectors(key)))
+                shard.append((key, read(), ivectors(key)))
             except nnet3_descriptors.Nnet3Error as error:
                 progress.fail(key, error)
                 continue
-            num_frames = sum(_num_frames(frames) for _, frames, _ in shard.utterances)
-            if len(shard.utterances) == MOST_UTTERANCES or num_frames >= MOST_FRAMES:
+            num_frames = sum(_num_frames(frames) for _, frames, _ in shard)
+            if len(shard) == MOST_UTTERANCES or num_frames >= MOST_FRAMES:
                 yield shard
-                shard = new()
-        if shard.utterances:
+                shard = []
+        if shard:
             yield shard
 
     with open_writer() as writer:
-        for results in workers.map(compute_shard, shards()):
+        do = functools.partial(compute_shard, model, compute, least_frames)
+        for results in workers.map(do, shards()):
             for key, num_frames, result in results:
                 if isinstance(result, LackingError | str):
                     progress.fail(key, result)

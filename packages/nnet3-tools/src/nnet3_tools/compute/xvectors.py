@@ -14,7 +14,7 @@ import nnet3_tables
 
 from nnet3_tools import cli, flags
 from nnet3_tools.compute.utterance_tool import MEMORY, UtteranceRun, utterance_tool
-from nnet3_tools.compute.utterances import with_frames
+from nnet3_tools.compute.utterances import with_frames, xvector_of
 
 EXAMPLES = """\
   nnet3-xvector-compute final.raw scp:feats.scp ark,scp:xvector.ark,xvector.scp
@@ -97,8 +97,6 @@ def nnet3_xvector_compute(
     options = nnet3.SegmentOptions(**given)
     least_frames = 1 if pad_input else min_chunk_size
     if jobs or dask:
-        from nnet3_tools.compute.utterances import xvector_of
-
         run.check_shards()
         compute = functools.partial(xvector_of, options=given)
         model = run.load_model()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 import nnet3_tables
@@ -15,14 +15,11 @@ from nnet3_tools import cli, streams
 from nnet3_tools.egs import forms
 
 if TYPE_CHECKING:
-    import numpy as np
-    from nnet3_descriptors.files import CompressedMatrix
     from nnet3_training import SparsePosteriors
 
-
-if TYPE_CHECKING:
-    Features = np.ndarray[Any, np.dtype[np.float32]] | CompressedMatrix
     Known = nnet3_training.SparsePosteriors | nnet3_training.DenseTargets
+    Supervision = Callable[[str], Known | None]
+    """Gives the supervision of an utterance by its key; None if there is none."""
 
 _SPLIT = (
     "left_context",
@@ -52,6 +49,17 @@ def posteriors_of(
         return egs.posteriors(frames, dim)
     except nnet3_training.ExampleError as error:
         raise nnet3_training.ExampleError(f"'{rspecifier}', '{key}': {error}") from error
+
+
+def weighted_classes(rspecifier: str, dim: int) -> Supervision:
+    """The labels of a table with the classes of each frame, with weights; see `posteriors_of`."""
+    table = nnet3_tables.ObjectLookup(rspecifier, egs.read_posterior)
+
+    def supervision(key: str) -> SparsePosteriors | None:
+        frames = table.take(key)
+        return posteriors_of(key, frames, dim, rspecifier) if frames else None
+
+    return supervision
 
 
 def known_of(matrix: Any) -> Known:
@@ -174,109 +182,105 @@ def ivectors_of(
     return vectors
 
 
-class ExampleMaker(NamedTuple):
-    """Makes examples of the utterances of a table of features.
+def _make(
+    features_in: str,
+    egs_out: str,
+    labels_in: str,
+    supervision: Supervision,
+    what: str,
+    options: Mapping[str, Any],
+) -> None:
+    """Writes the examples of the utterances of a table; see `utterances_of`.
 
-    Attributes:
+    Raises:
+        NothingDoneError: no example was made.
+        TableError, ModelFileError: a table cannot be read or written.
+        ExampleError: an option is not valid.
+    """
+    forms.check_files(features_in, egs_out)
+    forms.check_files(labels_in, egs_out)
+    rng = egs.CRandom(options["srand"])
+    splitter = egs.UtteranceSplitter(parse_split_options(options), rng)
+    with nnet3_tables.ObjectWriter(egs_out) as writer:
+        for utterance in utterances_of(features_in, supervision, what, options):
+            made = egs.make_examples(utterance, splitter, rng, compress=options["compress"])
+            if not made:
+                cli.warn(
+                    f"Not producing egs for utterance {utterance.key} because it is too short: "
+                    f"{utterance.features.shape[0]} frames."
+                )
+            for example in made:
+                forms.NNET3.write(writer, example)
+        for line in splitter.lines():
+            cli.log(line)
+        if not splitter.num_chunks:
+            raise cli.NothingDoneError(f"no example was made of the utterances of '{features_in}'")
+
+
+def utterances_of(
+    features_in: str,
+    supervision: Supervision,
+    what: str,
+    options: Mapping[str, Any],
+    *,
+    takes_input_rows: bool = False,
+) -> Iterator[egs.Utterance]:
+    """The utterances of a table of features; warns of utterances with missing data.
+
+    Args:
+        features_in: The table.
+        supervision: Gives the labels.
         what: Name of the labels in messages.
-        supervision: Returns the supervision of an utterance; None if it has none.
         options: The options of the tool.
         takes_input_rows: Whether posteriors may also have a row for each input frame. Kaldi's tools
             want one for each output frame.
+
+    Raises:
+        TableError, ModelFileError: a table cannot be read.
     """
-
-    what: str
-    supervision: Callable[[str], Known | None]
-    options: dict[str, Any]
-    takes_input_rows: bool = False
-
-    def run(self, features_in: str, egs_out: str, labels_in: str) -> None:
-        """Writes the examples.
-
-        Raises:
-            NothingDoneError: no example was made.
-            TableError, ModelFileError: a table cannot be read or written.
-            ExampleError: an option is not valid.
-        """
-        forms.check_files(features_in, egs_out)
-        forms.check_files(labels_in, egs_out)
-        rng = egs.CRandom(self.options["srand"])
-        splitter = egs.UtteranceSplitter(parse_split_options(self.options), rng)
-        with nnet3_tables.ObjectWriter(egs_out) as writer:
-            for utterance in self.utterances(features_in):
-                made = egs.make_examples(
-                    utterance, splitter, rng, compress=self.options["compress"]
-                )
-                if not made:
-                    cli.warn(
-                        f"Not producing egs for utterance {utterance.key} because it is too short: "
-                        f"{utterance.features.shape[0]} frames."
-                    )
-                for example in made:
-                    forms.NNET3.write(writer, example)
-            for line in splitter.lines():
-                cli.log(line)
-            if not splitter.num_chunks:
-                raise cli.NothingDoneError(
-                    f"no example was made of the utterances of '{features_in}'"
-                )
-
-    def utterances(self, features_in: str) -> Iterator[egs.Utterance]:
-        """The utterances of a table of features; warns of utterances with missing data.
-
-        Raises:
-            TableError, ModelFileError: a table cannot be read.
-        """
-        ivectors, num_failed = ivector_table(self.options), 0
-        for entry in nnet3_tables.read_objects(features_in, egs.read_stored_matrix):
-            assert not isinstance(entry.value, nnet3_training.SparsePosteriors)
-            known = self.supervision(entry.key)  # labels that are wrong end the tool
-            try:
-                utterance = self._utterance(entry.key, entry.value, known, ivectors)
-            except nnet3_training.ExampleError as error:
-                cli.warn(cli.one_line(error))
-                num_failed += 1
-            else:
-                yield utterance
-        if num_failed:
-            cli.warn(f"{num_failed} utterances had errors and could not be processed.")
-
-    def _utterance(
-        self,
-        key: str,
-        features: Features,
-        known: Known | None,
-        ivectors: nnet3_tables.ObjectLookup[Any] | None,
-    ) -> egs.Utterance:
-        """An utterance with its data.
-
-        Raises:
-            ExampleError: something is missing, or does not fit the features.
-        """
-        frames = features.shape[0]
-        if known is None:
-            raise nnet3_training.ExampleError(f"No {self.what} for key {key}")
-        vectors = ivectors_of(ivectors, key, frames, self.options)
-        step = self.options["frame_subsampling_factor"]
-        expected = -(-frames // step)
-        if (
-            self.takes_input_rows
-            and isinstance(known, nnet3_training.SparsePosteriors)
-            and egs.has_input_rows(known, frames, step)
-        ):
-            expected = frames
-        if abs(known.shape[0] - expected) > self.options["targets_length_tolerance"]:
-            given = f", {frames} / --frame-subsampling-factor={step}" if step > 1 else ""
-            raise nnet3_training.ExampleError(
-                f"Supervision does not have expected length for utterance {key}: expected length = "
-                f"{expected}{given}, got {known.shape[0]}"
+    ivectors, num_failed = ivector_table(options), 0
+    for entry in nnet3_tables.read_objects(features_in, egs.read_stored_matrix):
+        assert not isinstance(entry.value, nnet3_training.SparsePosteriors)
+        known = supervision(entry.key)  # labels that are wrong end the tool
+        try:
+            if known is None:
+                raise nnet3_training.ExampleError(f"No {what} for key {entry.key}")
+            num_frames = entry.value.shape[0]
+            vectors = ivectors_of(ivectors, entry.key, num_frames, options)
+            _check_length(entry.key, known, num_frames, options, takes_input_rows=takes_input_rows)
+            utterance = egs.Utterance(
+                key=entry.key,
+                features=entry.value,
+                supervision=known,
+                ivectors=vectors,
+                ivector_period=options["online_ivector_period"],
             )
-        return egs.Utterance(
-            key=key,
-            features=features,
-            supervision=known,
-            ivectors=vectors,
-            ivector_period=self.options["online_ivector_period"],
+        except nnet3_training.ExampleError as error:
+            cli.warn(cli.one_line(error))
+            num_failed += 1
+        else:
+            yield utterance
+    if num_failed:
+        cli.warn(f"{num_failed} utterances had errors and could not be processed.")
+
+
+def _check_length(
+    key: str, known: Known, frames: int, options: Mapping[str, Any], *, takes_input_rows: bool
+) -> None:
+    """Raises an ExampleError if labels do not fit the number of frames."""
+    step = options["frame_subsampling_factor"]
+    expected = -(-frames // step)
+    if (
+        takes_input_rows
+        and isinstance(known, nnet3_training.SparsePosteriors)
+        and egs.has_input_rows(known, frames, step)
+    ):
+        expected = frames
+    if abs(known.shape[0] - expected) > options["targets_length_tolerance"]:
+        given = f", {frames} / --frame-subsampling-factor={step}" if step > 1 else ""
+        raise nnet3_training.ExampleError(
+            f"Supervision does not have expected length for utterance {key}: expected length = "
+            f"{expected}{given}, got {known.shape[0]}"
         )
 
 
@@ -294,14 +298,8 @@ def nnet3_get_egs(
 
     POSTERIORS-RSPECIFIER has the classes of each output frame, with weights.
     """
-    table = nnet3_tables.ObjectLookup(posteriors_in, egs.read_posterior)
-
-    def supervision(key: str) -> SparsePosteriors | None:
-        frames = table.take(key)
-        return posteriors_of(key, frames, num_pdfs, posteriors_in) if frames else None
-
-    maker = ExampleMaker(what="pdf-level posterior", supervision=supervision, options=options)
-    maker.run(features_in, egs_out, posteriors_in)
+    supervision = weighted_classes(posteriors_in, num_pdfs)
+    _make(features_in, egs_out, posteriors_in, supervision, "pdf-level posterior", options)
 
 
 @cli.tool(
@@ -330,8 +328,7 @@ def nnet3_get_egs_dense_targets(
             )
         return known_of(matrix)
 
-    maker = ExampleMaker(what="target matrix", supervision=supervision, options=options)
-    maker.run(features_in, egs_out, targets_in)
+    _make(features_in, egs_out, targets_in, supervision, "target matrix", options)
 
 
 @cli.tool("nnet3-get-egs-simple", "NAME=MATRICES-RSPECIFIER... EGS-WSPECIFIER")

@@ -83,9 +83,8 @@ def nnet3_am_train_transitions(
     binary: bool,
     set_priors: bool,
     prior_floor: float,
-    transition_floor: float,
-    transition_min_count: float,
     share_for_pdfs: bool,
+    **training: float,
 ) -> None:
     """Estimate the transition probabilities of MODEL-IN from ALIGNMENTS-RSPECIFIER, to MODEL-OUT.
 
@@ -98,15 +97,8 @@ def nnet3_am_train_transitions(
     model = streams.read(nnet3_descriptors.read_acoustic_model, model_in)
     transitions = Transitions.of(model.transition_model)
     counts = _counted(alignments_in, transitions)
-    trained = train_transitions(
-        transitions,
-        counts,
-        TransitionTraining(
-            transition_floor=transition_floor,
-            transition_min_count=transition_min_count,
-            share_for_pdfs=share_for_pdfs,
-        ),
-    )
+    options = TransitionTraining(share_for_pdfs=share_for_pdfs, **training)
+    trained = train_transitions(transitions, counts, options)
     change = trained.improvement / trained.count if trained.count else 0.0
     cli.log(
         f"TransitionModel::Update, objf change is {change:.6g} per frame over "

@@ -12,7 +12,7 @@ import nnet3_graph
 import nnet3_report as drawing
 import nnet3_tables
 
-from nnet3_tools import cli, pages, streams
+from nnet3_tools import cli, streams
 
 if TYPE_CHECKING:
     from nnet3_computation import ComputationRequest
@@ -133,8 +133,8 @@ def nnet3_report(
 
     from nnet3_report.pages import pooled_frames, report_page, usual_request
 
-    if not pages.is_stream(page_out):
-        pages.check(page_out)
+    if not streams.is_stream(page_out):
+        streams.check_page(page_out)
     nnet = streams.read_nnet(model_in)
     name = Path(model_in).name or model_in
 

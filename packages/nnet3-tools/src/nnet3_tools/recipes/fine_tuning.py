@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
 import attrs
 import click
 import nnet3_descriptors
 import nnet3_tables
 import nnet3_training
-from nnet3_training import chain, egs, recipes
+from nnet3_training import chain, recipes
 from nnet3_training.chain import graphs
 
 from nnet3_tools import cli, streams
-from nnet3_tools.chain.egs import utterance_maker
+from nnet3_tools.chain.egs import stored_features, usable_utterances, utterance_maker
 from nnet3_tools.chain.train import read_den_fst
+from nnet3_tools.egs import forms
 from nnet3_tools.recipes import runs
 
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ SUBSAMPLING = 3
 """The frame subsampling of chain models where their folder does not say."""
 
 
-@attrs.frozen(kw_only=True)
-class TuningData:
+class TuningData(NamedTuple):
     """What to train on: the values of the options.
 
     Attributes:
@@ -103,8 +102,7 @@ def _data_options() -> Iterator[cli.Parameter]:
     yield cli.option("--online-ivector-period", 10, "Frames for each i-vector.")
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class Origin:
+class Origin(NamedTuple):
     """The model to begin with.
 
     Attributes:
@@ -208,12 +206,6 @@ def transcripts_of(data: TuningData, origin: Origin) -> graphs.Transcripts:
     )
 
 
-def examples_of(egs: str) -> Iterator[nnet3_training.TrainingExample]:
-    """The examples of a table."""
-    for entry in nnet3_tables.read_objects(egs, chain.read_chain_example):
-        yield attrs.evolve(entry.value, key=entry.key)
-
-
 def utterances_of(
     data: TuningData, origin: Origin, transcripts: graphs.Transcripts, step: int
 ) -> Iterator[chain.ChainUtterance]:
@@ -221,31 +213,9 @@ def utterances_of(
     from nnet3_tools.compute.inputs import has_recordings
 
     assert data.features is not None
-    made = _of_recordings if has_recordings(data.features) else _of_features
-
-    def supervision(key: str, num_frames: int) -> nnet3_training.ChainSupervision:
-        return transcripts.supervision(key, num_frames, step)
-
-    return _usable(made(data, origin, supervision))
-
-
-def _usable(
-    utterances: Iterable[Callable[[], chain.ChainUtterance]],
-) -> Iterator[chain.ChainUtterance]:
-    for made in utterances:
-        try:
-            yield made()
-        except nnet3_training.ExampleError as error:
-            cli.warn(cli.one_line(error))
-
-
-def _of_features(
-    data: TuningData,
-    origin: Origin,
-    supervision: Callable[[str, int], nnet3_training.ChainSupervision],
-) -> Iterable[Callable[[], chain.ChainUtterance]]:
-    """For each entry of the table of features a function that makes its utterance."""
-    assert data.features is not None
+    if has_recordings(data.features):
+        made = _maker_of_recordings(data, origin, transcripts, step)
+        return usable_utterances(made, nnet3_tables.read_files(data.features))
     if origin.reads_ivectors and not data.online_ivectors:
         raise click.UsageError("the model reads i-vectors: expected --online-ivectors")
     options = {
@@ -253,22 +223,18 @@ def _of_features(
         "online_ivector_period": data.online_ivector_period,
         "length_tolerance": 100,
     }
-    utterance_of = utterance_maker(supervision, "", options)
-    return (
-        functools.partial(utterance_of, entry.key, entry.value)
-        for entry in nnet3_tables.read_objects(data.features, egs.read_stored_matrix)
+    utterance_of = utterance_maker(
+        lambda key, num_frames: transcripts.supervision(key, num_frames, step), "", options
     )
+    return usable_utterances(utterance_of, stored_features(data.features))
 
 
-def _of_recordings(
-    data: TuningData,
-    origin: Origin,
-    supervision: Callable[[str, int], nnet3_training.ChainSupervision],
-) -> Iterable[Callable[[], chain.ChainUtterance]]:
-    """For each recording a function that makes its utterance."""
+def _maker_of_recordings(
+    data: TuningData, origin: Origin, transcripts: graphs.Transcripts, step: int
+) -> Callable[[str, Any], chain.ChainUtterance]:
+    """Returns a function that makes the utterance of a recording."""
     from nnet3_speech import FeaturePipeline, SpeechError, read_wav
 
-    assert data.features is not None
     if data.online_ivectors:
         raise click.UsageError("--online-ivectors are for features; recordings have their own")
     if origin.folder is None:
@@ -297,13 +263,12 @@ def _of_recordings(
         return chain.ChainUtterance(
             key=key,
             features=found.features,
-            supervision=supervision(key, len(found.features)),
+            supervision=transcripts.supervision(key, len(found.features), step),
             ivectors=found.online_ivectors,
             ivector_period=max(found.ivector_period, 1),
         )
 
-    files = nnet3_tables.read_files(data.features)
-    return (functools.partial(made, key, opened) for key, opened in files)
+    return made
 
 
 @cli.tool(
@@ -337,10 +302,8 @@ def nnet3_chain_fine_tune(
     only, and is the same to the last bit, however often the run was interrupted.
     """
     path = Path(folder)
-    data = TuningData(**{name: options.pop(name) for name in attrs.fields_dict(TuningData)})
-    around = runs.Surroundings(
-        **{name: options.pop(name) for name in attrs.fields_dict(runs.Surroundings)}
-    )
+    data = TuningData(**{name: options.pop(name) for name in TuningData._fields})
+    around = {name: options.pop(name) for name in runs.RUN_NAMES}
     given = {name: value for name, value in options.items() if value is not None}
     if freeze:
         given["freeze"] = freeze
@@ -360,7 +323,7 @@ def nnet3_chain_fine_tune(
     utterances: Iterator[nnet3_training.TrainingExample | chain.ChainUtterance] | None = None
     den_fst = named_denominator(data, origin)
     if data.egs:
-        utterances = examples_of(data.egs)
+        utterances = (entry.value for entry in forms.CHAIN.entries(data.egs))
     elif data.is_given and (is_new or not has_examples):
         transcripts = transcripts_of(data, origin)
         if den_fst is None:
@@ -368,7 +331,7 @@ def nnet3_chain_fine_tune(
         utterances = utterances_of(data, origin, transcripts, used.frame_subsampling_factor)
     with cli.logged("nnet3_training.chain"):
         run = runs.run_recipe(
-            path, origin.nnet, utterances, wanted, den_fst, around, has_data=data.is_given
+            path, origin.nnet, utterances, wanted, den_fst, has_data=data.is_given, **around
         )
     result = path / "final.mdl"
     if origin.model is not None and not _is_model(result):

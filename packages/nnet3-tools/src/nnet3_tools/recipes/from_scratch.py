@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import attrs
 import click
 import nnet3_descriptors
 import nnet3_tables
 import nnet3_training
-from nnet3_training import chain, egs, recipes
+from nnet3_training import egs, recipes
 
 from nnet3_tools import cli, streams
-from nnet3_tools.chain.egs import utterance_maker
+from nnet3_tools.chain.egs import stored_features, usable_utterances, utterance_maker
 from nnet3_tools.chain.train import CHAIN_NUMBERS, read_den_fst
-from nnet3_tools.egs import making
+from nnet3_tools.egs import forms, making
 from nnet3_tools.recipes import runs
 
 _LABELS = ("alignments", "posteriors", "targets", "supervisions")
@@ -45,8 +44,7 @@ DATA_OPTIONS = (
 """The options of `DataOptions`."""
 
 
-@attrs.frozen(kw_only=True)
-class DataOptions:
+class DataOptions(NamedTuple):
     """The options for the data, and checks of the labels.
 
     Attributes:
@@ -104,9 +102,8 @@ class DataOptions:
             click.ClickException: Targets have another number of columns than the output.
         """
         if self.egs:
-            decode = chain.read_chain_example if is_chain else egs.read_example
-            for entry in nnet3_tables.read_objects(self.egs, decode):
-                yield attrs.evolve(entry.value, key=entry.key)
+            form = forms.CHAIN if is_chain else forms.NNET3
+            yield from (entry.value for entry in form.entries(self.egs))
             return
         assert self.features is not None
         options = {
@@ -117,25 +114,15 @@ class DataOptions:
             "frame_subsampling_factor": step,
         }
         if is_chain:
-            yield from self._chain_utterances(options)
+            assert self.supervisions is not None
+            utterance_of = utterance_maker(self.supervisions, "", options)
+            yield from usable_utterances(utterance_of, stored_features(self.features))
             return
-        maker = making.ExampleMaker(
-            what="label", supervision=self._labels(dim), options=options, takes_input_rows=True
+        yield from making.utterances_of(
+            self.features, self._labels(dim), "label", options, takes_input_rows=True
         )
-        yield from maker.utterances(self.features)
 
-    def _chain_utterances(self, options: dict[str, Any]) -> Iterator[chain.ChainUtterance]:
-
-        assert self.features is not None
-        assert self.supervisions is not None
-        utterance_of = utterance_maker(self.supervisions, "", options)
-        for entry in nnet3_tables.read_objects(self.features, egs.read_stored_matrix):
-            try:
-                yield utterance_of(entry.key, entry.value)
-            except nnet3_training.ExampleError as error:
-                cli.warn(cli.one_line(error))
-
-    def _labels(self, dim: int) -> Callable[[str], making.Known | None]:
+    def _labels(self, dim: int) -> making.Supervision:
         """A function from the key of an utterance to the labels of its frames."""
         if self.alignments is not None:
             alignments = self.alignments
@@ -150,14 +137,7 @@ class DataOptions:
 
             return of_alignment
         if self.posteriors is not None:
-            posteriors = self.posteriors
-            weighted = nnet3_tables.ObjectLookup(posteriors, egs.read_posterior)
-
-            def of_posterior(key: str) -> nnet3_training.SparsePosteriors | None:
-                frames = weighted.take(key)
-                return making.posteriors_of(key, frames, dim, posteriors) if frames else None
-
-            return of_posterior
+            return making.weighted_classes(self.posteriors, dim)
         assert self.targets is not None
         matrices = nnet3_tables.ObjectLookup(self.targets, egs.read_stored_matrix)
 
@@ -198,11 +178,8 @@ def nnet3_train_recipe(
     interrupted.
     """
     path = Path(folder)
-    names = [field.name for field in attrs.fields(DataOptions)]
-    data = DataOptions(**{name: options.pop(name) for name in names})
-    around = runs.Surroundings(
-        **{name: options.pop(name) for name in attrs.fields_dict(runs.Surroundings)}
-    )
+    data = DataOptions(**{name: options.pop(name) for name in DataOptions._fields})
+    around = {name: options.pop(name) for name in runs.RUN_NAMES}
     given = {name: value for name, value in options.items() if value is not None}
     if path.exists() and not path.is_dir():
         raise click.UsageError(f"expected a folder for the run, found the file '{folder}'")
@@ -229,7 +206,7 @@ def nnet3_train_recipe(
         step = used.frame_subsampling_factor
         utterances = data.read(known.node_dim("output"), step, is_chain=is_chain)
     denominator = None if den_fst is None else read_den_fst(den_fst)
-    runs.run_recipe(path, nnet, utterances, wanted, denominator, around, has_data=data.is_given)
+    runs.run_recipe(path, nnet, utterances, wanted, denominator, has_data=data.is_given, **around)
 
 
 def _usual(den_fst: str | None, given: dict[str, Any]) -> recipes.RecipeOptions:

@@ -11,7 +11,7 @@ import click
 import nnet3_training
 from nnet3_training import recipes
 
-from nnet3_tools import cli, flags, pages
+from nnet3_tools import cli, flags, streams
 from nnet3_tools.chain.train import CHAIN_NUMBERS
 from nnet3_tools.progress import Bar
 
@@ -91,24 +91,10 @@ RUN_OPTIONS = (
     flags.CACHE_DIR,
     cli.option("--report", None, "Write a page about the run after each iteration.", "FILE"),
 )
-"""Where a run computes, and what it shows."""
+"""Where a run computes, and what it shows: further arguments of `run_recipe`."""
 
-
-@attrs.frozen(kw_only=True)
-class Surroundings:
-    """Where a run computes, and what it shows: the values of `RUN_OPTIONS`.
-
-    Attributes:
-        jobs: Number of processes.
-        device: Names of devices, with commas between.
-        dask: Address of a Dask cluster, if any.
-        report: The file of the page, if any.
-    """
-
-    jobs: int
-    device: str
-    dask: str | None
-    report: str | None
+RUN_NAMES = ("jobs", "device", "dask", "report")
+"""The names of their values."""
 
 
 def wanted_options(
@@ -137,27 +123,39 @@ def run_recipe(
     utterances: Iterable[recipes.TrainingData] | None,
     options: recipes.RecipeOptions | None,
     den_fst: nnet3_training.Fst | None,
-    surroundings: Surroundings,
     *,
     has_data: bool,
+    jobs: int,
+    device: str,
+    dask: str | None,
+    report: str | None,
 ) -> recipes.TrainingRun:
     """Begins or continues a run, and reports its progress; see `train_recipe`.
 
-    It warns if `has_data`, that is, the command line names training data, and they are not read.
+    Args:
+        folder: The folder.
+        nnet: The network, as the next four for a new run.
+        utterances: The training data.
+        options: The options.
+        den_fst: The denominator of a chain model.
+        has_data: Whether the command line names training data; warns if they are not read.
+        jobs: Number of processes.
+        device: Names of devices, with commas between.
+        dask: Address of a Dask cluster, if any.
+        report: The file of the page, if any.
     """
-    report, device = surroundings.report, surroundings.device
     if report is not None:
         if recipes.TrainingRun.writes(folder, report):
             raise click.UsageError(
                 f"--report: expected a file that the run does not write itself, got '{report}'"
             )
-        pages.check(report)
+        streams.check_page(report)
     if has_data and _has_begun(folder):
         cli.warn(
             f"the run in '{folder}' has its examples, and does not read the data that are given; "
             "to train on other data, give another folder"
         )
-    workers_of = flags.chosen_workers(surroundings.jobs, surroundings.dask)
+    workers_of = flags.chosen_workers(jobs, dask)
     with _Progress(folder, report) as progress, workers_of as workers:
         run = recipes.train_recipe(
             folder,

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
-import attrs
 import click
 import nnet3_speech
 import nnet3_tables
@@ -101,83 +100,6 @@ the table (ark:COMMAND |), as in the last example. Recordings that cannot be rea
 left out; the exit status is 255 then. It is 1 if no recording has features."""
 
 
-@attrs.frozen(kw_only=True)
-class _Run:
-    """A run of one of the tools: what its own options say."""
-
-    extractor: nnet3_speech.FeatureExtractor
-    tally: Tally
-    subtract_mean: bool
-    channel: int
-    min_duration: float
-
-    def write(self, recordings_in: str, features_out: str, durations_out: str) -> None:
-        """Writes the features of each recording of a table.
-
-        Raises:
-            TableError: the table cannot be opened, or one cannot be written.
-        """
-        for output in filter(None, (features_out, durations_out)):
-            check_output(output, recordings_in)
-        entries = (
-            (key, partial(_recording, opened))
-            for key, opened in nnet3_tables.read_files(recordings_in)
-        )
-        table = each_value(entries, recordings_in, self.tally)
-        with contextlib.ExitStack() as stack:
-            writer = stack.enter_context(nnet3_tables.MatrixWriter(features_out))
-            durations = durations_out and stack.enter_context(
-                nnet3_tables.ObjectWriter(durations_out)
-            )
-            for key, recording in table:
-                features = self._features(key, recording)
-                if features is None:
-                    continue
-                writer.write(key, features)
-                if durations:
-                    seconds = recording.samples.shape[1] / recording.rate
-                    durations.write(key, _encoded(seconds, binary=not durations.is_text))
-                self.tally.done += 1
-                utterances = self.tally.done + self.tally.failed
-                if utterances % 10 == 0:
-                    cli.log(f"Processed {utterances} utterances")
-        utterances = self.tally.done + self.tally.failed
-        cli.log(f" Done {self.tally.done} out of {utterances} utterances.")
-
-    def _features(
-        self, key: str, recording: nnet3_speech.Recording
-    ) -> npt.NDArray[np.float32] | None:
-        """The features of a recording; None if it is left out, after a warning."""
-        channels, size = recording.samples.shape
-        seconds = size / recording.rate
-        if seconds < self.min_duration:
-            self.tally.fail(f"File: {key} is too short ({seconds:.6g} sec): producing no output.")
-            return None
-        if self.channel == -1 and channels != 1:
-            cli.warn(
-                f"Channel not specified but you have data with {channels} channels; defaulting to "
-                "zero"
-            )
-        if self.channel >= channels:
-            self.tally.fail(
-                f"File with id {key} has {channels} channels but you specified channel "
-                f"{self.channel}, producing no output."
-            )
-            return None
-        try:
-            features = self.extractor.compute(
-                recording.samples[max(self.channel, 0)], recording.rate
-            )
-        except Nnet3Error as error:
-            self.tally.fail(
-                f"Failed to compute features for utterance {key}: {cli.one_line(error)}"
-            )
-            return None
-        if self.subtract_mean and len(features):
-            features -= features.mean(axis=0)
-        return features
-
-
 def _recording(opened: Callable[[], AbstractContextManager[IO[bytes]]]) -> nnet3_speech.Recording:
     with opened() as file:
         return nnet3_speech.read_wav(file)
@@ -216,7 +138,7 @@ def compute_fbank_feats(wav: str, features: str, **given: Any) -> int:
 def _compute(
     cls: type[nnet3_speech.MfccOptions | nnet3_speech.FbankOptions],
     wav: str,
-    features: str,
+    features_out: str,
     given: dict[str, Any],
 ) -> int:
     for name, value in (("vtln-warp", 1.0), ("vtln-map", ""), ("utt2spk", "")):
@@ -225,12 +147,60 @@ def _compute(
                 f"--{name} is not supported: kaldi-native-fbank does not warp frequencies"
             )
     del given["output_format"]
-    own = {name: given.pop(name) for name in ("subtract_mean", "channel", "min_duration")}
-    durations = given.pop("write_utt2dur")
-    tally = Tally()
-    run = _Run(extractor=nnet3_speech.FeatureExtractor(cls(**given)), tally=tally, **own)
-    run.write(wav, features, durations)
+    own = {name: given.pop(name) for name in ("channel", "min_duration")}
+    subtract_mean, durations_out = given.pop("subtract_mean"), given.pop("write_utt2dur")
+    extractor, tally = nnet3_speech.FeatureExtractor(cls(**given)), Tally()
+    for output in filter(None, (features_out, durations_out)):
+        check_output(output, wav)
+    files = nnet3_tables.read_files(wav)
+    table = each_value(((key, partial(_recording, opened)) for key, opened in files), wav, tally)
+    with contextlib.ExitStack() as stack:
+        writer = stack.enter_context(nnet3_tables.MatrixWriter(features_out))
+        durations = durations_out and stack.enter_context(nnet3_tables.ObjectWriter(durations_out))
+        for key, recording in table:
+            samples = _samples(key, recording, tally, **own)
+            if samples is None:
+                continue
+            try:
+                features = extractor.compute(samples, recording.rate)
+            except Nnet3Error as error:
+                tally.fail(f"Failed to compute features for utterance {key}: {cli.one_line(error)}")
+                continue
+            if subtract_mean and len(features):
+                features -= features.mean(axis=0)
+            writer.write(key, features)
+            if durations:
+                seconds = len(samples) / recording.rate
+                durations.write(key, _encoded(seconds, binary=not durations.is_text))
+            tally.done += 1
+            utterances = tally.done + tally.failed
+            if utterances % 10 == 0:
+                cli.log(f"Processed {utterances} utterances")
+    cli.log(f" Done {tally.done} out of {tally.done + tally.failed} utterances.")
     return tally.status
+
+
+def _samples(
+    key: str, recording: nnet3_speech.Recording, tally: Tally, *, channel: int, min_duration: float
+) -> npt.NDArray[np.float32] | None:
+    """The samples of the channel to use, (n,); None if a recording is left out, after a warning."""
+    channels, size = recording.samples.shape
+    seconds = size / recording.rate
+    if seconds < min_duration:
+        tally.fail(f"File: {key} is too short ({seconds:.6g} sec): producing no output.")
+        return None
+    if channel == -1 and channels != 1:
+        cli.warn(
+            f"Channel not specified but you have data with {channels} channels; defaulting to zero"
+        )
+    if channel >= channels:
+        tally.fail(
+            f"File with id {key} has {channels} channels but you specified channel {channel}, "
+            "producing no output."
+        )
+        return None
+    samples: npt.NDArray[np.float32] = recording.samples[max(channel, 0)]
+    return samples
 
 
 _CMVN_HELPS = {

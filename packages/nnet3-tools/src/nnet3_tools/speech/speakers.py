@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from operator import methodcaller
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-import attrs
 import click
 import nnet3_tables
 
@@ -125,8 +125,7 @@ _AT_A_TIME = 1000
 """Trials that are scored together."""
 
 
-@attrs.frozen(eq=False)
-class _Vectors:
+class _Vectors(NamedTuple):
     """Transformed vectors with what belongs to them.
 
     Attributes:
@@ -183,113 +182,122 @@ def ivector_plda_scoring(
     from nnet3_speech import Plda
 
     plda = streams.read(Plda.read, plda_in)
-    scoring = _Scoring(plda, normalize_length, simple_length_normalization)
+    read = functools.partial(
+        _read, plda, normalize_length=normalize_length, is_simple=simple_length_normalization
+    )
     with contextlib.ExitStack() as stack:
         lookup = (
             stack.enter_context(nnet3_tables.ObjectLookup(num_utts, _integer)) if num_utts else None
         )
         cli.log("Reading train iVectors")
-        train = scoring.read("training", train_in, lookup.get if lookup else lambda _: 1)
+        train = read("training", train_in, lookup.get if lookup else lambda _: 1)
     cli.log(f"Read {len(train.rows)} training iVectors, errors on {train.failed}")
     _log_scale("training", train)
     cli.log("Reading test iVectors")
-    test = scoring.read("test", test_in, lambda _: 1)
+    test = read("test", test_in, lambda _: 1)
     cli.log(f"Read {len(test.rows)} test iVectors.")
     _log_scale("test", test)
-    scoring.write_scores(train, test, trials_in, scores_out)
+    _write_scores(plda, train, test, trials_in, scores_out)
 
 
 def _log_scale(what: str, vectors: _Vectors) -> None:
     cli.log(f"Average renormalization scale on {what} iVectors was {vectors.scale:.6g}")
 
 
-@attrs.frozen
-class _Scoring:
-    """A PLDA model with Kaldi's options."""
+def _read(
+    plda: Plda,
+    what: str,
+    rspecifier: str,
+    num_utts_of: Callable[[str], int | None],
+    *,
+    normalize_length: bool,
+    is_simple: bool,
+) -> _Vectors:
+    """Reads and transforms the vectors of a table.
 
-    plda: Plda
-    normalize_length: bool
-    simple_length_normalization: bool
+    Args:
+        plda: The model.
+        what: Their name in messages.
+        rspecifier: The table.
+        num_utts_of: Gives the number of utterances that a vector is the mean of, by its key.
+        normalize_length: Whether to scale them.
+        is_simple: Whether to scale them by --simple-length-normalization.
 
-    def read(
-        self, what: str, rspecifier: str, num_utts_of: Callable[[str], int | None]
-    ) -> _Vectors:
-        """Reads and transforms the vectors of a table.
+    Raises:
+        click.ClickException: there are none, a key comes twice, or one has another size.
+    """
+    import numpy as np
 
-        Raises:
-            click.ClickException: there are none, a key comes twice, or one has another size.
-        """
-        import numpy as np
+    rows: dict[str, int] = {}
+    found, counts, failed = [], [], 0
+    for key, vector in read_vectors(rspecifier):
+        if key in rows:
+            raise click.ClickException(f"'{rspecifier}': the key '{key}' comes twice")
+        if len(vector) != plda.dim:
+            raise click.ClickException(
+                f"'{rspecifier}', '{key}': expected a vector of {plda.dim} values, as in "
+                f"the PLDA model, found {len(vector)}"
+            )
+        count = num_utts_of(key)
+        if count is None:
+            cli.warn(f"Number of utterances not given for speaker {key}")
+        elif not np.isfinite(vector).all():
+            cli.warn(f"The {what} iVector '{key}' is not finite")
+        else:
+            rows[key] = len(rows)
+            found.append(vector)
+            counts.append(count)
+            continue
+        failed += 1
+    if not rows:
+        raise click.ClickException(f"No {what} iVectors present in '{rspecifier}'.")
+    num_utts = np.array(counts, dtype=np.int64)
+    values = plda.transform(np.array(found), normalize_length=False)
+    factors = plda.normalization_factor(
+        values, num_utts=num_utts, simple_length_normalization=is_simple
+    )
+    if normalize_length:
+        values *= factors[:, None]
+    single = values.astype(np.float32)  # scores of what overflows are refused
+    return _Vectors(rows, single, num_utts, float(factors.mean()), failed)
 
-        rows: dict[str, int] = {}
-        found, counts, failed = [], [], 0
-        for key, vector in read_vectors(rspecifier):
-            if key in rows:
-                raise click.ClickException(f"'{rspecifier}': the key '{key}' comes twice")
-            if len(vector) != self.plda.dim:
-                raise click.ClickException(
-                    f"'{rspecifier}', '{key}': expected a vector of {self.plda.dim} values, as in "
-                    f"the PLDA model, found {len(vector)}"
-                )
-            count = num_utts_of(key)
-            if count is None:
-                cli.warn(f"Number of utterances not given for speaker {key}")
-            elif not np.isfinite(vector).all():
-                cli.warn(f"The {what} iVector '{key}' is not finite")
-            else:
-                rows[key] = len(rows)
-                found.append(vector)
-                counts.append(count)
-                continue
-            failed += 1
-        if not rows:
-            raise click.ClickException(f"No {what} iVectors present in '{rspecifier}'.")
-        num_utts = np.array(counts, dtype=np.int64)
-        values = self.plda.transform(np.array(found), normalize_length=False)
-        factors = self.plda.normalization_factor(
-            values, num_utts=num_utts, simple_length_normalization=self.simple_length_normalization
-        )
-        if self.normalize_length:
-            values *= factors[:, None]
-        single = values.astype(np.float32)  # scores of what overflows are refused
-        return _Vectors(rows, single, num_utts, float(factors.mean()), failed)
 
-    def write_scores(
-        self, train: _Vectors, test: _Vectors, trials_in: str, scores_out: str
-    ) -> None:
-        """Scores the trials of a file.
+def _write_scores(
+    plda: Plda, train: _Vectors, test: _Vectors, trials_in: str, scores_out: str
+) -> None:
+    """Scores the trials of a file.
 
-        Raises:
-            click.ClickException: a line has not two keys.
-            NothingDoneError: no trial has both vectors.
-        """
-        import numpy as np
+    Raises:
+        click.ClickException: a line has not two keys.
+        NothingDoneError: no trial has both vectors.
+    """
+    import numpy as np
 
-        done = failed = 0
-        total = squares = 0.0
-        with nnet3_tables.opened_to_write(scores_out) as file:
-            for trials in _batches(_trials(trials_in)):
-                known = [each for each in trials if _is_known(*each, train.rows, test.rows)]
-                failed += len(trials) - len(known)
-                one = [train.rows[first] for first, _ in known]
-                other = [test.rows[second] for _, second in known]
-                scores = self.plda.log_likelihood_ratio(
-                    train.values[one].astype(np.float64),
-                    test.values[other].astype(np.float64),
-                    num_utts=train.num_utts[one],
-                )
-                done += len(known)
-                total += float(scores.sum())
-                squares += float(scores @ scores)
-                lines = zip(known, scores.astype(np.float32).tolist(), strict=True)
-                file.writelines(f"{a} {b} {score:.7g}\n".encode() for (a, b), score in lines)
-            if done:
-                mean = total / done
-                deviation = max(squares / done - mean * mean, 0.0) ** 0.5
-                cli.log(f"Mean score was {mean:.6g}, standard deviation was {deviation:.6g}")
-            cli.log(f"Processed {done} trials, {failed} had errors.")
-            if not done:
-                raise cli.NothingDoneError("no trial has both its vectors")
+    done = failed = 0
+    total = squares = 0.0
+    with nnet3_tables.opened_to_write(scores_out) as file:
+        for trials in _batches(_trials(trials_in)):
+            known = [each for each in trials if _is_known(*each, train.rows, test.rows)]
+            failed += len(trials) - len(known)
+            one = [train.rows[first] for first, _ in known]
+            other = [test.rows[second] for _, second in known]
+            scores = plda.log_likelihood_ratio(
+                train.values[one].astype(np.float64),
+                test.values[other].astype(np.float64),
+                num_utts=train.num_utts[one],
+            )
+            done += len(known)
+            total += float(scores.sum())
+            squares += float(scores @ scores)
+            lines = zip(known, scores.astype(np.float32).tolist(), strict=True)
+            file.writelines(f"{a} {b} {score:.7g}\n".encode() for (a, b), score in lines)
+        if done:
+            mean = total / done
+            deviation = max(squares / done - mean * mean, 0.0) ** 0.5
+            cli.log(f"Mean score was {mean:.6g}, standard deviation was {deviation:.6g}")
+        cli.log(f"Processed {done} trials, {failed} had errors.")
+        if not done:
+            raise cli.NothingDoneError("no trial has both its vectors")
 
 
 def _trials(name: str) -> Iterator[tuple[str, str]]:

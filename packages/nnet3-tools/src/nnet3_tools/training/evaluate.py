@@ -6,7 +6,7 @@ import functools
 import itertools
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 import nnet3_descriptors
@@ -40,18 +40,14 @@ _PLACE = "nnet3-compute-prob:PrintTotalStats():nnet-diagnostics.cc:0"
 def nnet3_compute_prob(
     nnet_in: str,
     egs_in: str,
-    batchnorm_test_mode: bool,
-    dropout_test_mode: bool,
     compute_accuracy: bool,
     compute_per_dim_accuracy: bool,
+    **modes: bool,
 ) -> None:
     """Print the objective per frame of the network NNET-IN on the examples of EGS-RSPECIFIER."""
     from nnet3_tools.training.objective_log import say_compiling, say_evaluation
 
-    nnet = streams.read_nnet(nnet_in)
-    nnet = nnet3_training.in_test_mode(
-        nnet, batchnorm=batchnorm_test_mode, dropout=dropout_test_mode
-    )
+    nnet = flags.in_test_mode(streams.read_nnet(nnet_in), **modes)
     evaluator = nnet3_training.Evaluator(nnet)
     for entry in forms.form_for(nnet).entries(egs_in):
         evaluator.add(entry.value)
@@ -178,36 +174,28 @@ MOST_EXAMPLES = 32
 """Number of examples in a shard; the last one can have fewer."""
 
 
-class ExampleShard(NamedTuple):
-    """Examples, and the network that computes their outputs.
-
-    Attributes:
-        nnet: The file of the network.
-        version: Its modification time, by which a worker notices a changed file.
-        output: The name of the output.
-        examples: The examples.
-    """
-
-    nnet: str
-    version: int
-    output: str
-    examples: list[nnet3_training.TrainingExample]
-
-
 @functools.lru_cache(maxsize=1)
 def _evaluator(path: str, version: int) -> nnet3_training.Evaluator:
     return nnet3_training.Evaluator(nnet3_descriptors.read_nnet(path))
 
 
-def compute_shard(shard: ExampleShard) -> list[tuple[str, nnet3_tables.FloatArray]]:
-    """The key and the output, (rows, dim), of each example of a shard.
+def compute_shard(
+    path: str, version: int, output: str, examples: list[nnet3_training.TrainingExample]
+) -> list[tuple[str, nnet3_tables.FloatArray]]:
+    """The key and the output, (rows, dim), of each of some examples, as a worker computes them.
+
+    Args:
+        path: The file of the network.
+        version: Its modification time, by which a worker notices a changed file.
+        output: The name of the output.
+        examples: The examples.
 
     Raises:
         ModelFileError: The network cannot be read.
         ExampleError: An example has no such output.
     """
-    evaluator = _evaluator(shard.nnet, shard.version)
-    return [(each.key, _output(evaluator, each, shard.output)) for each in shard.examples]
+    evaluator = _evaluator(path, version)
+    return [(each.key, _output(evaluator, each, output)) for each in examples]
 
 
 def _output(
@@ -272,10 +260,8 @@ def _by_workers(
     if not os.path.isfile(nnet):
         raise click.UsageError("--jobs and --dask need a model in a file, which all workers read")
     path, version = os.path.abspath(nnet), os.stat(nnet).st_mtime_ns
-    shards = (
-        ExampleShard(nnet=path, version=version, output=output, examples=held)
-        for held in iter(lambda: list(itertools.islice(examples, MOST_EXAMPLES)), [])
-    )
+    compute = functools.partial(compute_shard, path, version, output)
+    shards = iter(lambda: list(itertools.islice(examples, MOST_EXAMPLES)), [])
     with flags.chosen_workers(max(jobs, 1), dask) as workers:
-        for results in workers.map(compute_shard, shards):
+        for results in workers.map(compute, shards):
             yield from results

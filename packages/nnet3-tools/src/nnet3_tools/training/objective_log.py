@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_training import ObjectiveSum, recipes
@@ -28,57 +27,43 @@ def value(total: ObjectiveSum, sign: str = "is") -> str:
     return f"{sign} {main:.6g} + {part:.6g} = {main + part:.6g} over {frames}"
 
 
-def log_probability(name: str, total: ObjectiveSum) -> str:
-    """The line about the objective of a chain model at an output, summed over all examples."""
-    figures = value(total).replace(" over ", " per frame, over ")
-    return f"Overall log-probability for '{name}' {figures}"
+def say_log_probabilities(evaluator: Evaluator, *, place: str = "") -> None:
+    """Logs the objective of a chain model at each output, over all examples; see `cli.log`."""
+    for name, total in evaluator.objectives.items():
+        figures = value(total).replace(" over ", " per frame, over ")
+        cli.log(f"Overall log-probability for '{name}' {figures}", place)
 
 
-@attrs.define
-class _Phase:
-    """The objective of an output over a range of minibatches.
-
-    Attributes:
-        number: Number of the range.
-        total: Sum of the objectives.
-    """
-
-    number: int = 0
-    total: ObjectiveSum = attrs.field(factory=ObjectiveSum)
-
-
-@attrs.define
 class ObjectiveLog:
     """Logs the objective of each output every few minibatches.
 
     As in Kaldi, the line for a range of minibatches appears when the output occurs in a later
     range, so the last range has no line.
 
-    Attributes:
+    Args:
         interval: Number of minibatches in a range.
     """
 
-    interval: int
-    _phases: dict[str, _Phase] = attrs.field(factory=dict)
+    def __init__(self, interval: int) -> None:
+        self._interval = interval
+        # By output, the number of the range and the sum of its objectives so far.
+        self._phases: dict[str, tuple[int, ObjectiveSum]] = {}
 
     def add(self, minibatch: int, objectives: Mapping[str, Objective]) -> None:
         """Adds the objectives of a minibatch, counted from 0."""
-        number = minibatch // self.interval
+        number = minibatch // self._interval
         for name, objective in objectives.items():
-            phase = self._phases.setdefault(name, _Phase())
-            if number != phase.number:
-                self._say_phase(name, phase, number)
-                phase = self._phases[name] = _Phase(number)
-            phase.total.add(objective)
-
-    def _say_phase(self, name: str, phase: _Phase, later: int) -> None:
-        minibatches = f"{phase.number * self.interval}-{later * self.interval - 1}"
-        count = phase.total.minibatches
-        if count == self.interval:
-            which = f"' for minibatches {minibatches}"
-        else:
-            which = f" using {count} minibatches in minibatch range {minibatches}"
-        cli.log(f"Average objective function for '{name}{which} {value(phase.total)}")
+            before, total = self._phases.setdefault(name, (0, ObjectiveSum()))
+            if number != before:
+                count = total.minibatches
+                minibatches = f"{before * self._interval}-{number * self._interval - 1}"
+                which = f"' for minibatches {minibatches}"
+                if count != self._interval:
+                    which = f" using {count} minibatches in minibatch range {minibatches}"
+                cli.log(f"Average objective function for '{name}{which} {value(total)}")
+                total = ObjectiveSum()
+                self._phases[name] = number, total
+            total.add(objective)
 
 
 def say_totals(totals: Mapping[str, ObjectiveSum]) -> None:
@@ -139,13 +124,22 @@ def say_combination(count: int, objective: float) -> None:
         cli.log(f"Combining last {count} models, objective function is {objective:.6g}")
 
 
-def say_combined(combined: recipes.Combined) -> None:
-    """Logs the best number of models, and the improvement by their average."""
+def say_combined(combined: recipes.Combined, say: Callable[[Evaluator], None]) -> None:
+    """Logs the best number of models, and the improvement by their average.
+
+    Args:
+        combined: The result.
+        say: Logs the evaluation during which the statistics of batch-norm were gathered, if any.
+    """
     first, best = combined.objectives[1], combined.objectives[combined.num_models]
     cli.log(
         f"Combining {combined.num_models} nnets, objective function changed from {first:.6g} to "
         f"{best:.6g}"
     )
+    if combined.recomputed is not None:
+        cli.log("Recomputing stats on nnet (affects batch-norm)")
+        say(combined.recomputed)
+        cli.log("Done recomputing stats.")
 
 
 def say_evaluation(

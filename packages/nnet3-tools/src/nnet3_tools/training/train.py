@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import click
@@ -147,10 +148,8 @@ def nnet3_combine(
     egs_in: str,
     nnet_out: str,
     binary: bool,
-    max_objective_evaluations: int,
-    batchnorm_test_mode: bool,
-    dropout_test_mode: bool,
     use_gpu: str,
+    **options: Any,
 ) -> None:
     """Average the first networks, as many as give the best objective.
 
@@ -167,19 +166,11 @@ def nnet3_combine(
     combined = recipes.combine(
         map(streams.read_nnet, nnets_in),
         examples,
-        recipes.Combination(
-            max_objective_evaluations=max_objective_evaluations,
-            batchnorm_test_mode=batchnorm_test_mode,
-            dropout_test_mode=dropout_test_mode,
-        ),
+        recipes.Combination(**options),
         num_nnets=len(nnets_in),
         device=flags.device(use_gpu),
-        after_evaluation=lambda count, value: say_combination(count, value),
+        after_evaluation=say_combination,
     )
-    say_combined(combined)
-    if combined.recomputed is not None:
-        cli.log("Recomputing stats on nnet (affects batch-norm)")
-        say_evaluation(combined.recomputed, combined.nnet)
-        cli.log("Done recomputing stats.")
+    say_combined(combined, functools.partial(say_evaluation, nnet=combined.nnet))
     streams.write_nnet(combined.nnet, nnet_out, binary=binary)
     cli.log(f"Finished combining neural nets, wrote model to {nnet_out}")
