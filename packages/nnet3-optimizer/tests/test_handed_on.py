@@ -37,10 +37,6 @@ def comparable(part: Any) -> Any:
     """A part of an analysis in a form that can be compared."""
     if isinstance(part, SubmatrixAccesses):
         return by_command(part)
-    if attrs.has(type(part)):
-        return {
-            field.name: getattr(part, field.name).tolist() for field in attrs.fields(type(part))
-        }
     if isinstance(part, tuple):
         return [each.tolist() for each in part]
     return [getattr(part, name).tolist() for name in ("matrix", "command", "submatrix", "writes")]

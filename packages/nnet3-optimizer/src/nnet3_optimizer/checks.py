@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from nnet3_computation import ComputationRequest, arrays
@@ -263,12 +263,6 @@ def check_direction(subject: Subject) -> None:
         )
 
 
-class _Compression(NamedTuple):
-    command: int
-    compression_type: int
-    alpha: float
-
-
 def check_compression(subject: Subject) -> None:
     """Checks CompressMatrix and DecompressMatrix.
 
@@ -286,43 +280,45 @@ def check_compression(subject: Subject) -> None:
     opcodes = subject.opcodes
     matrices = subject.computation.submatrices[subject.table[at, 2], MATRIX]
     for matrix in np.unique(matrices).tolist():
-        packed: _Compression | None = None
+        packed: int | None = None  # the command that compressed it
+        only_signs = False
         commands = lists[matrix][0].tolist()
         for place, command in enumerate(commands):
             if opcodes[command] == c.CompressMatrix.OPCODE:
                 if packed is not None:
-                    subject.fail(f"m{matrix} is compressed already, by c{packed.command}", command)
-                packed = _compress(subject, command, marker)
+                    subject.fail(f"m{matrix} is compressed already, by c{packed}", command)
+                packed, only_signs = command, _keeps_signs(subject, command, marker)
             elif opcodes[command] == c.DecompressMatrix.OPCODE:
                 if packed is None:
                     subject.fail(f"m{matrix} is not compressed", command)
                 if command < marker:
                     subject.fail(f"m{matrix} is decompressed before the marker", command)
-                if c.keeps_sign_only(packed.compression_type, packed.alpha):
+                if only_signs:
                     _check_sign_use(subject, matrix, commands[place + 1 :], packed)
                 packed = None
             elif packed is not None:
                 subject.fail(
                     f"{subject.name(command)}: m{matrix} is accessed, but compressed since "
-                    f"c{packed.command}",
+                    f"c{packed}",
                     command,
                 )
 
 
-def _compress(subject: Subject, command: int, marker: int) -> _Compression:
+def _keeps_signs(subject: Subject, command: int, marker: int) -> bool:
+    """Checks a CompressMatrix; returns whether it keeps only signs."""
     matrix, compression_type, truncate = subject.table[command, 2:5].tolist()
     alpha = c.alpha_value(int(subject.table[command, c.ALPHA_COLUMN]))
     if truncate not in (0, 1):
         subject.fail(f"truncate = {truncate}, expected 0 or 1", command)
     if command > marker:
         subject.fail(f"{subject.describe(matrix)} is compressed after the marker", command)
-    return _Compression(command, compression_type, alpha)
+    return c.keeps_sign_only(compression_type, alpha)
 
 
-def _check_sign_use(subject: Subject, matrix: int, uses: list[int], packed: _Compression) -> None:
-    wanted = f"m{matrix} keeps only signs since c{packed.command}: a RectifiedLinear backward pass"
+def _check_sign_use(subject: Subject, matrix: int, uses: list[int], packed: int) -> None:
+    wanted = f"m{matrix} keeps only signs since c{packed}: a RectifiedLinear backward pass"
     if not uses:
-        subject.fail(f"{wanted} is expected, but nothing follows", packed.command)
+        subject.fail(f"{wanted} is expected, but nothing follows", packed)
     for command in uses:
         row = subject.table[command]
         command_type = c.SCHEMA.types[int(row[0])]

@@ -34,12 +34,7 @@ def concatenated(
         is_known = len(pattern) * max(1, len(first.sequences)) == int(counts.sum())
         if not is_known or (pattern[:, NODE] != pattern[0, NODE]).any():
             return NO_DEBUG_INFO
-        return MatrixDebugInfo(
-            is_deriv=first.is_deriv,
-            pattern=freeze(pattern),
-            sequences=first.sequences,
-            block=first.block,
-        )
+        return attrs.evolve(first, pattern=freeze(pattern))
     if len({info.node for info in infos}) != 1:
         return NO_DEBUG_INFO
     cindexes = [
@@ -51,12 +46,7 @@ def concatenated(
 
 def by_sequence(info: MatrixDebugInfo) -> MatrixDebugInfo:
     """Returns the debug info of the same rows, with the rows of each sequence together."""
-    return MatrixDebugInfo(
-        is_deriv=info.is_deriv,
-        pattern=info.pattern,
-        sequences=info.sequences,
-        block=len(info.pattern),
-    )
+    return attrs.evolve(info, block=len(info.pattern))
 
 
 def rows_of(info: MatrixDebugInfo, begin: int, end: int) -> MatrixDebugInfo:
@@ -65,15 +55,9 @@ def rows_of(info: MatrixDebugInfo, begin: int, end: int) -> MatrixDebugInfo:
         return info
     block, size = info.block, len(info.sequences)
     if size and begin % (block * size) == end % (block * size) == 0:  # some frames of all sequences
-        frames = info.pattern[begin // size : end // size]
-        return MatrixDebugInfo(
-            is_deriv=info.is_deriv, pattern=frames, sequences=info.sequences, block=block
-        )
+        return attrs.evolve(info, pattern=info.pattern[begin // size : end // size])
     if size and len(info.pattern) == block and begin % block == end % block == 0:
-        sequences = info.sequences[begin // block : end // block]
-        return MatrixDebugInfo(
-            is_deriv=info.is_deriv, pattern=info.pattern, sequences=sequences, block=block
-        )
+        return attrs.evolve(info, sequences=info.sequences[begin // block : end // block])
     return MatrixDebugInfo(is_deriv=info.is_deriv, pattern=info.cindexes_of(begin, end))
 
 

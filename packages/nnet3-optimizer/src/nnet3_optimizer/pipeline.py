@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 from nnet3_computation import ComputationError, checks
@@ -38,8 +38,15 @@ if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
 
 
-@attrs.frozen
-class Pass:
+def _no_arguments(options: OptimizeOptions) -> dict[str, Any]:
+    return {}
+
+
+def _always(options: OptimizeOptions) -> bool:
+    return True
+
+
+class Pass(NamedTuple):
     """A pass and when it runs. Its function, its module and its option have one name.
 
     Attributes:
@@ -53,14 +60,10 @@ class Pass:
 
     function: Callable[..., Draft]
     condition: Callable[[OptimizeOptions], bool]
-    arguments: Callable[[OptimizeOptions], dict[str, Any]] = attrs.field(
-        default=lambda options: {}, kw_only=True
-    )
-    is_optimization: bool = attrs.field(default=True, kw_only=True)
-    preserves: Callable[[OptimizeOptions], bool] = attrs.field(
-        default=lambda options: True, kw_only=True
-    )
-    keeps_calls: bool = attrs.field(default=True, kw_only=True)
+    arguments: Callable[[OptimizeOptions], dict[str, Any]] = _no_arguments
+    is_optimization: bool = True
+    preserves: Callable[[OptimizeOptions], bool] = _always
+    keeps_calls: bool = True
 
     @property
     def name(self) -> str:
@@ -80,10 +83,6 @@ class Pass:
     def run(self, draft: Draft, options: OptimizeOptions) -> Draft:
         """Returns the result for a draft."""
         return self.function(draft, **self.arguments(options))
-
-
-def _always(options: OptimizeOptions) -> bool:
-    return True
 
 
 def _limits_times(options: OptimizeOptions) -> bool:

@@ -8,7 +8,7 @@ accesses.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Self
+from typing import NamedTuple, Self
 
 import attrs
 import numpy as np
@@ -50,8 +50,7 @@ def memos(table: commands.Table) -> Ids:
     return named
 
 
-@attrs.frozen(eq=False)
-class CommandKinds:
+class CommandKinds(NamedTuple):
     """A set of command classes.
 
     Attributes:
@@ -145,8 +144,7 @@ NEVER = -1
 """Stands for the number of a command where there is none."""
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class SubmatrixAccesses:
+class SubmatrixAccesses(NamedTuple):
     """The submatrices that commands read and write, ordered by command.
 
     Attributes:
@@ -167,7 +165,7 @@ class SubmatrixAccesses:
         table: commands.Table,
         pair_lists: PairLists,
         component_properties: npt.NDArray[np.int32],
-    ) -> Self:
+    ) -> SubmatrixAccesses:
         """Reads the accesses off the operands of commands.
 
         Args:
@@ -207,18 +205,14 @@ class SubmatrixAccesses:
         given = submatrix != 0
         return accesses if given.all() else accesses.at(where(given))
 
-    def at(self, places: Ids) -> Self:
+    def at(self, places: Ids) -> SubmatrixAccesses:
         """Returns the accesses at these places, ascending."""
-        return type(self)(
-            command=self.command.take(places),
-            submatrix=self.submatrix.take(places),
-            access=self.access.take(places),
-        )
+        return SubmatrixAccesses._make(column.take(places) for column in self)
 
     def setting(self, commands: Bools) -> Self:
         """Returns the accesses as if some commands, (C,) bool, set elements and added to none."""
         sets = commands.take(self.command) & (self.access == READ | WRITE)
-        return attrs.evolve(self, access=np.where(sets, np.int8(WRITE), self.access))
+        return self._replace(access=np.where(sets, np.int8(WRITE), self.access))
 
     def moved(self, place: Ids) -> SubmatrixAccesses:
         """Returns the accesses of the same commands in another order.
@@ -227,7 +221,7 @@ class SubmatrixAccesses:
             place: (C,) the new position of each command.
         """
         command = place.take(self.command)
-        moved = attrs.evolve(self, command=command)
+        moved = self._replace(command=command)
         return moved if (command[1:] >= command[:-1]).all() else moved.at(ordering(command))
 
 
@@ -349,7 +343,7 @@ def matrix_accesses(layout: Layout, accesses: SubmatrixAccesses) -> AccessLists:
     """Returns the accesses to each matrix; a write to a part of a matrix reads and writes it."""
     matrix = layout.matrix_of.take(accesses.submatrix)
     access = with_parts_read(layout, accesses.submatrix, accesses.access)
-    return AccessLists.of(attrs.evolve(accesses, access=access), matrix, len(layout.matrices))
+    return AccessLists.of(accesses._replace(access=access), matrix, len(layout.matrices))
 
 
 def with_parts_read(layout: Layout, submatrix: Ids, access: Accesses) -> Accesses:
@@ -362,8 +356,7 @@ def with_parts_read(layout: Layout, submatrix: Ids, access: Accesses) -> Accesse
     return united
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class Lifetimes:
+class Lifetimes(NamedTuple):
     """The lifetimes of matrices; each array is (M,).
 
     Attributes:

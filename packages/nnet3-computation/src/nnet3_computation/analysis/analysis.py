@@ -256,16 +256,19 @@ class Analysis:
             self.findings.uses = found
         return found
 
+    def accesses_within(self, matrices: Ids) -> SubmatrixAccesses:
+        """Returns the accesses to submatrices of some matrices, by command."""
+        wanted = np.zeros(len(self.matrices), dtype=np.bool_)
+        wanted[matrices] = True
+        accesses = self.submatrix_accesses
+        return accesses.at(where(wanted.take(self.layout.matrix_of.take(accesses.submatrix))))
+
     def accesses_to_matrices(self, matrices: Ids) -> AccessLists:
         """Returns the commands that access some matrices; the lists of others are empty.
 
         A write to a part of the matrix reads and writes it.
         """
-        wanted = np.zeros(len(self.matrices), dtype=np.bool_)
-        wanted[matrices] = True
-        accesses = self.submatrix_accesses
-        at = where(wanted.take(self.layout.matrix_of.take(accesses.submatrix)))
-        return matrix_accesses(self.layout, accesses.at(at))
+        return matrix_accesses(self.layout, self.accesses_within(matrices))
 
     @cached_property
     def has_side_effects(self) -> Bools:

@@ -43,21 +43,6 @@ class Rectangle(NamedTuple):
         )
 
 
-class RectangleLookup:
-    """The submatrices as rectangles, by number."""
-
-    def __init__(self, submatrices: Table) -> None:
-        self._submatrices = submatrices
-        self._known: dict[int, Rectangle] = {}
-
-    def __getitem__(self, submatrix: int) -> Rectangle:
-        """Returns a submatrix."""
-        rectangle = self._known.get(submatrix)
-        if rectangle is None:
-            rectangle = self._known[submatrix] = Rectangle(*self._submatrices[submatrix].tolist())
-        return rectangle
-
-
 class Reads(NamedTuple):
     """Submatrices that commands read and do not write; each array is (N,).
 
@@ -76,7 +61,6 @@ class Uses:
     """The accesses to submatrices, by matrix; not allocation.
 
     Attributes:
-        rectangles: The submatrices.
         matrix, command, submatrix: (A,) int64, ordered by matrix, then by command.
         writes: (A,) bool.
         splits: (M + 1,) int64; the accesses to matrix m are splits[m] <= a < splits[m + 1].
@@ -94,7 +78,7 @@ class Uses:
         self._submatrices = layout.submatrices
         self._num_rows = layout.matrices[:, 0]
         self._accesses = accesses
-        self.rectangles = RectangleLookup(layout.submatrices)
+        self._rectangles: dict[int, Rectangle] = {}
         self._matrix_of = layout.matrix_of
         counts = where(opcodes.take(accesses.command) != AllocMatrixZeroed.OPCODE)
         matrix = layout.matrix_of.take(accesses.submatrix.take(counts))
@@ -125,9 +109,16 @@ class Uses:
         last[used] = self.command.take(self.splits.take(used + 1) - 1)
         return first, last
 
+    def rectangle(self, submatrix: int) -> Rectangle:
+        """Returns a submatrix as numbers of Python."""
+        found = self._rectangles.get(submatrix)
+        if found is None:
+            found = self._rectangles[submatrix] = Rectangle(*self._submatrices[submatrix].tolist())
+        return found
+
     def matrix_of(self, submatrix: int) -> int:
         """Returns the matrix that a submatrix is a part of."""
-        return self.rectangles[submatrix].matrix
+        return self.rectangle(submatrix).matrix
 
     def of_matrix(self, matrix: int) -> slice:
         """Returns the accesses to a matrix, in the order of the commands."""

@@ -138,8 +138,9 @@ def check_memory_plan(subject: Subject) -> None:
     if plan is None:
         return
     held = live.holdings(computation)
-    offsets = np.full(len(held.bytes), -1, dtype=np.int64)
-    owner = np.zeros(len(held.bytes), dtype=np.int64)
+    sizes = held.blocks.sizes
+    offsets = np.full(len(sizes), -1, dtype=np.int64)
+    owner = np.zeros(len(sizes), dtype=np.int64)
     for name, block, places in (
         ("offsets", held.matrix_block, plan.offsets),
         ("compressed_offsets", held.compressed_block, plan.compressed_offsets),
@@ -147,12 +148,12 @@ def check_memory_plan(subject: Subject) -> None:
         matrices = np.flatnonzero(block >= 0)
         numbers, found = block[matrices], places[matrices]
         wrong = (found < 0) | (found % FLOAT_BYTES != 0)
-        wrong |= found + held.bytes[numbers] > plan.arena_bytes
+        wrong |= found + sizes[numbers] > plan.arena_bytes
         if wrong.any():
             bad = int(wrong.argmax())
             subject.fail(
                 f"{name}[{matrices[bad]}] = {found[bad]} of the memory plan is no place for "
-                f"{held.bytes[numbers[bad]]} bytes in an arena of {plan.arena_bytes}"
+                f"{sizes[numbers[bad]]} bytes in an arena of {plan.arena_bytes}"
             )
         owner[numbers], offsets[numbers] = matrices, found
         moved = offsets[numbers] != found
@@ -163,7 +164,7 @@ def check_memory_plan(subject: Subject) -> None:
                 f"{offsets[numbers[bad]]}, the memory of matrix {owner[numbers[bad]]}, which it "
                 "takes over"
             )
-    clash = _first_overlap(offsets, offsets + held.bytes, held.block, held.begin, held.end)
+    clash = _first_overlap(held.blocks, offsets)
     if clash is not None:
         one, other, command = clash
         subject.fail(
@@ -173,22 +174,18 @@ def check_memory_plan(subject: Subject) -> None:
         )
 
 
-def _first_overlap(
-    start: Bytes, stop: Bytes, block: Bytes, begin: Bytes, end: Bytes
-) -> tuple[int, int, int] | None:
+def _first_overlap(blocks: live.Blocks, offsets: Bytes) -> tuple[int, int, int] | None:
     """Returns two blocks that overlap while both are needed, and when; None if no two do.
 
     Args:
-        start: (B,) the offset where each block begins.
-        stop: (B,) the offset where it ends, above `start`.
-        block: (P,) the block of each span of time; see `Holdings`.
-        begin: (P,) when it begins to be needed.
-        end: (P,) when it no longer is.
+        blocks: The blocks.
+        offsets: (B,) the offset where each begins.
     """
-    spans = block[begin < end].tolist()
-    times = [*zip(begin[begin < end].tolist(), [1] * len(spans), spans, strict=True)]
-    times += zip(end[begin < end].tolist(), [0] * len(spans), spans, strict=True)
-    starts, stops = start.tolist(), stop.tolist()
+    is_needed = blocks.begin < blocks.end
+    spans = blocks.block[is_needed].tolist()
+    times = [*zip(blocks.begin[is_needed].tolist(), [1] * len(spans), spans, strict=True)]
+    times += zip(blocks.end[is_needed].tolist(), [0] * len(spans), spans, strict=True)
+    starts, stops = offsets.tolist(), (offsets + blocks.sizes).tolist()
     there: list[tuple[int, int]] = []  # where blocks start, and which, ascending
     for time, begins, number in sorted(times):
         place = starts[number], number

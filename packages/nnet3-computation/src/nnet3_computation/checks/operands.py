@@ -260,7 +260,6 @@ def same_place(subject: Subject, one: Ids, other: Ids) -> Bools:
 
 
 _ONE = commands.alpha_bits(1.0)
-_SETTING = CommandKinds.of(commands.SetConst)
 _TO_ROWS = CommandKinds.of(commands.CopyToRowsMulti, commands.AddToRowsMulti)
 
 

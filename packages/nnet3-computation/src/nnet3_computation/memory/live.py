@@ -31,6 +31,105 @@ _OF_MEMORY = CommandKinds(
 )
 
 
+Ints = npt.NDArray[np.int64]
+
+NEARLY_A_PEAK = 0.97
+"""Bytes above this part of the lower bound count as the peak."""
+
+
+@attrs.frozen(kw_only=True, eq=False, slots=False)
+class Blocks:
+    """Blocks of memory, each needed during one or several half-open spans of time.
+
+    Attributes:
+        sizes: (B,) int64 bytes, positive.
+        block: (P,) int64, the block of each span.
+        begin: (P,) int64, the time from which block[p] is needed.
+        end: (P,) int64, the time up to which it is needed (not included). A block lies at one
+            offset in all its spans.
+    """
+
+    sizes: Ints
+    block: Ints
+    begin: Ints
+    end: Ints
+
+    @cached_property
+    def _events(self) -> tuple[Ints, Ints]:
+        """Begins and ends of spans in order, as span and ~span, and their times.
+
+        At one time the ends come before the begins.
+        """
+        number = len(self.block)
+        bits = number.bit_length()
+        spans = np.arange(number)
+        # Sorting numbers that hold time and span together is faster than sorting indirectly.
+        ends, begins = self.end << bits + 1, (self.begin << bits + 1) + (1 << bits)
+        keys = np.concatenate([ends + spans, begins + spans])
+        keys.sort()
+        is_begin = keys >> bits & 1
+        return (keys & (1 << bits) - 1) ^ is_begin - 1, keys >> bits + 1
+
+    @property
+    def events_around_peak(self) -> tuple[Ints, Ints]:
+        """The begins and ends after the peak, and the ones before it, going back from the peak.
+
+        Both are int64: a block if it is needed from then on, in this direction, and ~block if it is
+        no longer needed.
+        """
+        events, times = self._events
+        blocks = np.concatenate([self.block, ~self.block[::-1]])[events]
+        first = np.searchsorted(times, self.peak, side="right")
+        return blocks[first:], ~blocks[:first][::-1]
+
+    @cached_property
+    def moments(self) -> tuple[Ints, Ints]:
+        """The times of begins and ends, and the bytes that are needed from then on; (T,) int64."""
+        events, times = self._events
+        sizes = self.sizes[self.block]
+        load = np.cumsum(np.concatenate([sizes, -sizes[::-1]])[events])
+        is_last = np.ones(len(times), dtype=np.bool_)
+        np.not_equal(times[1:], times[:-1], out=is_last[:-1])
+        return times[is_last], load[is_last]
+
+    def arena_bytes(self, offsets: Ints) -> int:
+        """Returns the bytes of the arena that holds all blocks at offsets, (B,) int64."""
+        return int((offsets + self.sizes).max(initial=0))
+
+    @cached_property
+    def lower_bound(self) -> int:
+        """The largest sum of the sizes of blocks that are needed at the same time, in bytes."""
+        return int(self.moments[1].max(initial=0))
+
+    @cached_property
+    def peak(self) -> int:
+        """The first time at which the peak is reached."""
+        times, load = self.moments
+        return int(times[load.argmax()])
+
+    @property
+    def stack(self) -> Ints:
+        """(S,) int64, the spans that include the peak, in the order in which they are stacked.
+
+        The spans that end last come first. But spans that began when nearly as many bytes were
+        needed come after all others, so that the memory that is free before they begin is in one
+        piece, too.
+        """
+        times, load = self.moments
+        near = times[(load >= NEARLY_A_PEAK * self.lower_bound).argmax()]
+        (spans,) = ((self.begin <= self.peak) & (self.end > self.peak)).nonzero()
+        begin = self.begin[spans]
+        stack: Ints = spans[np.lexsort((begin, -self.end[spans], begin > near))]
+        return stack
+
+    @cached_property
+    def spans_of_several(self) -> Ints:
+        """(Q,) int64, the spans of blocks that have more than one, by block and begin."""
+        counts = np.bincount(self.block)
+        spans = np.flatnonzero((counts > 1)[self.block])
+        return spans[np.lexsort((self.begin[spans], self.block[spans]))]
+
+
 class Holdings(NamedTuple):
     """The blocks of memory that matrices hold, and when.
 
@@ -38,20 +137,15 @@ class Holdings(NamedTuple):
     compressed meanwhile. A matrix that takes over the memory of another shares its block.
 
     Attributes:
-        bytes: (B,) int64, the size of each block.
+        blocks: The blocks; times are positions of commands. A block is held up to the command that
+            gives it back, or that follows the one that changes its form, or to the end.
         matrix_block: (M,) int64, the block of the elements of each matrix; -1 for none.
         compressed_block: (M,) int64, the block of its compressed form; -1 for none.
-        block, begin, end: (P,) int64: block[p] is held from the command begin[p] up to the command
-            end[p], which gives it back, or follows the command that changes its form. If it is held
-            to the end, end[p] is the number of commands.
     """
 
-    bytes: Bytes
+    blocks: Blocks
     matrix_block: Bytes
     compressed_block: Bytes
-    block: Bytes
-    begin: Bytes
-    end: Bytes
 
 
 def matrix_bytes(matrices: commands.Table) -> Bytes:
@@ -141,192 +235,85 @@ def holdings(computation: NnetComputation) -> Holdings:
     is_plain[matrix[~takes & ~gives]] = False
     is_plain[matrix_of[table[at[opcode == commands.SwapMatrix.OPCODE], _OPERAND + 1]]] = False
     sizes = matrix_bytes(computation.matrices)
-    holder = _Holder(computation, sizes)
     rest = np.flatnonzero(~is_plain[matrix])
-    if len(rest):
-        second = table[at[rest], _OPERAND + 1]
-        columns = (at[rest], opcode[rest], matrix[rest], second)
-        holder.run(zip(*(each.tolist() for each in columns), strict=True))
-    block, begin, end = np.array(holder.spans, dtype=np.int64).reshape(-1, 3).T
+    columns = (at[rest], opcode[rest], matrix[rest], table[at[rest], _OPERAND + 1])
+    events = zip(*(each.tolist() for each in columns), strict=True)
+    block_sizes, spans, of_matrices, of_compressed = _followed(computation, sizes, events)
+    block, begin, end = np.array(spans, dtype=np.int64).reshape(-1, 3).T
 
     takes &= is_plain[matrix]
     gives &= is_plain[matrix]
-    plain, first = matrix[takes], len(holder.sizes)
+    plain, first = matrix[takes], len(block_sizes)
     numbers = np.arange(first, first + len(plain))
     last = np.full(number, len(table), dtype=np.int64)
     last[matrix[gives]] = at[gives]
     matrix_block, compressed_block = np.full((2, number), NO_BLOCK, dtype=np.int64)
-    matrix_block[list(holder.matrix_block)] = list(holder.matrix_block.values())
-    compressed_block[list(holder.compressed_block)] = list(holder.compressed_block.values())
+    matrix_block[list(of_matrices)] = list(of_matrices.values())
+    compressed_block[list(of_compressed)] = list(of_compressed.values())
     matrix_block[plain] = numbers
     return Holdings(
-        bytes=np.concatenate([np.array(holder.sizes, np.int64), sizes[plain]]),
+        blocks=Blocks(
+            sizes=np.concatenate([np.array(block_sizes, np.int64), sizes[plain]]),
+            block=np.concatenate([block, numbers]),
+            begin=np.concatenate([begin, at[takes]]),
+            end=np.concatenate([end, last[plain]]),
+        ),
         matrix_block=matrix_block,
         compressed_block=compressed_block,
-        block=np.concatenate([block, numbers]),
-        begin=np.concatenate([begin, at[takes]]),
-        end=np.concatenate([end, last[plain]]),
     )
 
 
-class _Holder:
-    """Walks through the commands that take and give back memory."""
+def _followed(
+    computation: NnetComputation, matrix_sizes: Bytes, events: Iterable[tuple[int, int, int, int]]
+) -> tuple[list[int], list[tuple[int, int, int]], dict[int, int], dict[int, int]]:
+    """Follows commands that take and give back memory.
 
-    def __init__(self, computation: NnetComputation, matrix_sizes: Bytes) -> None:
-        self._computation = computation
-        self._matrix_sizes = matrix_sizes
-        self.sizes: list[int] = []
-        self.spans: list[tuple[int, int, int]] = []
-        self.held: dict[int, tuple[int, int]] = {}
-        self.matrix_block: dict[int, int] = {}
-        self.compressed_block: dict[int, int] = {}
+    Args:
+        computation: The computation.
+        matrix_sizes: (M,) the size of each matrix.
+        events: Position, opcode, matrix and second operand of each command.
 
-    def run(self, events: Iterable[tuple[int, int, int, int]]) -> None:
-        """Goes through commands: position, opcode, matrix and second operand of each."""
-        matrices, submatrices = self._computation.matrices, self._computation.submatrices
-        sizes: list[int] = self._matrix_sizes.tolist()
-        for at, opcode, matrix, second in events:
-            size = sizes[matrix]
-            if _TAKING.has[opcode]:
-                if matrix not in self.held:
-                    self._take(self.matrix_block, matrix, size, at)
-            elif opcode == commands.SwapMatrix.OPCODE:
-                source = int(submatrices[second, MATRIX])
-                self.held[matrix] = self._release(source, at)
-                self.matrix_block[matrix] = self.matrix_block[source]
-            elif opcode == commands.DeallocMatrix.OPCODE:
-                self._give_back(matrix, at)
-            else:
-                # During the command both forms are there.
-                self.spans.append((*self._release(matrix, at), at + 1))
-                if opcode == commands.CompressMatrix.OPCODE:
-                    packed = compressed_bytes(matrices[matrix], second)
-                    self._take(self.compressed_block, matrix, packed, at)
-                else:
-                    self._take(self.matrix_block, matrix, size, at)
-        for matrix in list(self.held):
-            self._give_back(matrix, len(self._computation.command_table))
+    Returns:
+        The size of each block; block, begin and end of each span of time; and by matrix the blocks
+        of its elements and of its compressed form.
+    """
+    matrices, submatrices = computation.matrices, computation.submatrices
+    sizes: list[int] = []
+    spans: list[tuple[int, int, int]] = []
+    held: dict[int, tuple[int, int]] = {}
+    matrix_block: dict[int, int] = {}
+    compressed_block: dict[int, int] = {}
 
-    def _give_back(self, matrix: int, at: int) -> None:
-        self.spans.append((*self._release(matrix, at), at))
+    def take(blocks: dict[int, int], matrix: int, size: int, at: int) -> None:
+        if matrix not in blocks:
+            blocks[matrix] = len(sizes)
+            sizes.append(size)
+        held[matrix] = blocks[matrix], at
 
-    def _release(self, matrix: int, at: int) -> tuple[int, int]:
-        held = self.held.pop(matrix, None)
-        if held is None:
+    def release(matrix: int, at: int) -> tuple[int, int]:
+        if matrix not in held:
             raise errors.ComputationError(
                 f"command c{at}: expected matrix m{matrix} to be there, found it has no memory"
             )
-        return held
+        return held.pop(matrix)
 
-    def _take(self, blocks: dict[int, int], matrix: int, size: int, at: int) -> None:
-        if matrix not in blocks:
-            blocks[matrix] = len(self.sizes)
-            self.sizes.append(size)
-        self.held[matrix] = blocks[matrix], at
-
-
-Ints = npt.NDArray[np.int64]
-
-NEARLY_A_PEAK = 0.97
-"""Bytes above this part of the lower bound count as the peak."""
-
-
-@attrs.frozen(kw_only=True, eq=False, slots=False)
-class Blocks:
-    """Blocks of memory, each needed during one or several half-open spans of time.
-
-    Attributes:
-        sizes: (B,) int64 bytes, positive.
-        block: (P,) int64, the block of each span.
-        begin: (P,) int64, the time from which block[p] is needed.
-        end: (P,) int64, the time up to which it is needed (not included). A block lies at one
-            offset in all its spans.
-    """
-
-    sizes: Ints
-    block: Ints
-    begin: Ints
-    end: Ints
-
-    @cached_property
-    def _events(self) -> tuple[Ints, Ints]:
-        """Begins and ends of spans in order, as span and ~span, and their times.
-
-        At one time the ends come before the begins.
-        """
-        number = len(self.block)
-        bits = number.bit_length()
-        spans = np.arange(number)
-        # Sorting numbers that hold time and span together is faster than sorting indirectly.
-        ends, begins = self.end << bits + 1, (self.begin << bits + 1) + (1 << bits)
-        keys = np.concatenate([ends + spans, begins + spans])
-        keys.sort()
-        is_begin = keys >> bits & 1
-        return (keys & (1 << bits) - 1) ^ is_begin - 1, keys >> bits + 1
-
-    @property
-    def events_around_peak(self) -> tuple[Ints, Ints]:
-        """The begins and ends after the peak, and the ones before it, going back from the peak.
-
-        Both are int64: a block if it is needed from then on, in this direction, and ~block if it is
-        no longer needed.
-        """
-        events, times = self._events
-        blocks = np.concatenate([self.block, ~self.block[::-1]])[events]
-        first = np.searchsorted(times, self.peak, side="right")
-        return blocks[first:], ~blocks[:first][::-1]
-
-    @cached_property
-    def moments(self) -> tuple[Ints, Ints]:
-        """The times of begins and ends, and the bytes that are needed from then on; (T,) int64."""
-        events, times = self._events
-        sizes = self.sizes[self.block]
-        load = np.cumsum(np.concatenate([sizes, -sizes[::-1]])[events])
-        is_last = np.ones(len(times), dtype=np.bool_)
-        np.not_equal(times[1:], times[:-1], out=is_last[:-1])
-        return times[is_last], load[is_last]
-
-    @cached_property
-    def lower_bound(self) -> int:
-        """The largest sum of the sizes of blocks that are needed at the same time, in bytes."""
-        return int(self.moments[1].max(initial=0))
-
-    @cached_property
-    def peak(self) -> int:
-        """The first time at which the peak is reached."""
-        times, load = self.moments
-        return int(times[load.argmax()])
-
-    @property
-    def stack(self) -> Ints:
-        """(S,) int64, the spans that include the peak, in the order in which they are stacked.
-
-        The spans that end last come first. But spans that began when nearly as many bytes were
-        needed come after all others, so that the memory that is free before they begin is in one
-        piece, too.
-        """
-        times, load = self.moments
-        near = times[(load >= NEARLY_A_PEAK * self.lower_bound).argmax()]
-        (spans,) = ((self.begin <= self.peak) & (self.end > self.peak)).nonzero()
-        begin = self.begin[spans]
-        stack: Ints = spans[np.lexsort((begin, -self.end[spans], begin > near))]
-        return stack
-
-    @cached_property
-    def spans_of_several(self) -> Ints:
-        """(Q,) int64, the spans of blocks that have more than one, by block and begin."""
-        counts = np.bincount(self.block)
-        spans = np.flatnonzero((counts > 1)[self.block])
-        return spans[np.lexsort((self.begin[spans], self.block[spans]))]
-
-
-class Packing(NamedTuple):
-    """The places of blocks.
-
-    Attributes:
-        offsets: (B,) int64 bytes.
-        size: Bytes of the arena that holds them all.
-    """
-
-    offsets: Ints
-    size: int
+    for at, opcode, matrix, second in events:
+        if _TAKING.has[opcode]:
+            if matrix not in held:
+                take(matrix_block, matrix, int(matrix_sizes[matrix]), at)
+        elif opcode == commands.SwapMatrix.OPCODE:
+            source = int(submatrices[second, MATRIX])
+            held[matrix] = release(source, at)
+            matrix_block[matrix] = matrix_block[source]
+        elif opcode == commands.DeallocMatrix.OPCODE:
+            spans.append((*release(matrix, at), at))
+        else:
+            # During the command both forms are there.
+            spans.append((*release(matrix, at), at + 1))
+            if opcode == commands.CompressMatrix.OPCODE:
+                take(compressed_block, matrix, compressed_bytes(matrices[matrix], second), at)
+            else:
+                take(matrix_block, matrix, int(matrix_sizes[matrix]), at)
+    end = len(computation.command_table)
+    spans += [(*each, end) for each in held.values()]
+    return sizes, spans, matrix_block, compressed_block

@@ -21,8 +21,8 @@ STEPS_PER_BLOCK = 24
 """The most placements for each block in a search with one order of choices."""
 
 
-def search(blocks: live.Blocks, capacity: int) -> live.Packing | None:
-    """Returns a packing into `capacity` bytes; None if none was found.
+def search(blocks: live.Blocks, capacity: int) -> live.Ints | None:
+    """Returns offsets in `capacity` bytes, (B,) int64; None if none were found.
 
     Blocks are placed from the bottom up, each as low as the blocks below it allow. The next block
     is always one under which no other block could still be put (as in MiniMalloc; M. Moffitt,
@@ -33,8 +33,7 @@ def search(blocks: live.Blocks, capacity: int) -> live.Packing | None:
     for order in moments.orders():
         found = _placed(moments, capacity, order)
         if found is not None:
-            offsets = np.array(found, dtype=np.int64)
-            return live.Packing(offsets, int((offsets + blocks.sizes).max(initial=0)))
+            return np.array(found, dtype=np.int64)
     return None
 
 
@@ -134,15 +133,16 @@ FEW_BLOCKS = 400
 """The search, whose time is not linear in the number of blocks, runs up to this number."""
 
 
-def pack(blocks: live.Blocks) -> live.Packing:
-    """Finds an offset for every block such that blocks needed at one time do not overlap."""
+def pack(blocks: live.Blocks) -> live.Ints:
+    """Finds an offset for every block, (B,) int64: those needed at one time do not overlap."""
     if not len(blocks.sizes):
-        return live.Packing(blocks.sizes, 0)
+        return blocks.sizes
     capacity = int(blocks.lower_bound * GOOD_ENOUGH)
-    packing = sweep.from_the_peak(blocks)
-    if packing.size <= capacity or len(blocks.sizes) > FEW_BLOCKS:
-        return packing
-    return search(blocks, capacity) or packing
+    offsets = sweep.from_the_peak(blocks)
+    if blocks.arena_bytes(offsets) <= capacity or len(blocks.sizes) > FEW_BLOCKS:
+        return offsets
+    found = search(blocks, capacity)
+    return offsets if found is None else found
 
 
 _MOST_ALIGNMENT = 2**30
@@ -169,13 +169,12 @@ def plan_memory(computation: NnetComputation, *, alignment: int = 64) -> MemoryP
         )
     alignment = int(alignment)
     held = live.holdings(computation)
-    sizes = -(-held.bytes // alignment) * alignment
-    blocks = live.Blocks(sizes=sizes, block=held.block, begin=held.begin, end=held.end)
-    packing = pack(blocks)
+    blocks = attrs.evolve(held.blocks, sizes=-(-held.blocks.sizes // alignment) * alignment)
+    offsets = pack(blocks)
     return MemoryPlan(
-        offsets=_where(held.matrix_block, packing.offsets),
-        compressed_offsets=_where(held.compressed_block, packing.offsets),
-        arena_bytes=packing.size,
+        offsets=_where(held.matrix_block, offsets),
+        compressed_offsets=_where(held.compressed_block, offsets),
+        arena_bytes=blocks.arena_bytes(offsets),
         lower_bound_bytes=blocks.lower_bound,
     )
 

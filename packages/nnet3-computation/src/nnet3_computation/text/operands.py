@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Mapping
 from functools import cache
 
-import attrs
 import numpy as np
 from numpy.typing import NDArray
 
@@ -177,31 +176,30 @@ _FIELD = re.compile(r"(?P<before><[^{>]*)?\{(?P<name>\w+)\}(?P<after>[^>{<]*>)?"
 """A field of the TEXT of a command class, with the text that is left out with it."""
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class SubmatrixNames:
-    """The text of every submatrix, and the submatrix of every text.
+Names = Mapping[OperandKind, Mapping[int, str]]
+"""The names of submatrices, nodes and components by number."""
 
-    Attributes:
-        texts: The text of each submatrix; "-" for the empty one.
-        numbers: The submatrix of each text.
-    """
+Numbers = Mapping[OperandKind, Mapping[str, int]]
+"""The inverse: the number of each name."""
 
-    texts: tuple[str, ...]
-    numbers: Mapping[str, int]
+_NAMED = {
+    OperandKind.SUBMATRIX: "submatrix",
+    OperandKind.WHOLE_MATRIX: "submatrix",
+    OperandKind.NODE: "node",
+    OperandKind.COMPONENT: "component",
+}
 
-    @classmethod
-    def of(cls, submatrices: arrays.IntArray, matrices: arrays.IntArray) -> SubmatrixNames:
-        """Returns the texts of the submatrices of a computation."""
-        numbers: dict[str, int] = {}
-        texts = [ABSENT]
-        sizes = matrices[submatrices[1:, 0]].tolist()
-        for number, (row, size) in enumerate(zip(submatrices[1:].tolist(), sizes, strict=True), 1):
-            text = submatrix_text(row, size)
-            if numbers.setdefault(text, number) != number:
-                text = f"{text}#{number}"
-                numbers[text] = number
-            texts.append(text)
-        return cls(texts=tuple(texts), numbers=numbers)
+
+def submatrix_names(submatrices: arrays.IntArray, matrices: arrays.IntArray) -> dict[int, str]:
+    """Returns the text of each submatrix of a computation; "-" for the empty one."""
+    names = {0: ABSENT}
+    known: set[str] = set()
+    sizes = matrices[submatrices[1:, 0]].tolist()
+    for number, (row, size) in enumerate(zip(submatrices[1:].tolist(), sizes, strict=True), 1):
+        text = submatrix_text(row, size)
+        names[number] = f"{text}#{number}" if text in known else text
+        known.add(text)
+    return names
 
 
 def submatrix_text(row: list[int], size: list[int]) -> str:
@@ -216,111 +214,66 @@ def _range_text(offset: int, count: int, size: int) -> str:
     return ":" if count == size else f"{offset}:{offset + count - 1}"
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class OperandText:
-    """How operands are written in the text of one computation.
+def command_text(command: Command, names: Names) -> str:
+    """Returns a command as text."""
+    operands = {item.name: item for item in command.OPERANDS}
 
-    Attributes:
-        submatrices: The texts of submatrices.
-        nodes: The names of nodes by number.
-        components: The names of components by number.
+    def value(match: re.Match[str]) -> str:
+        item, number = operands.get(match["name"]), getattr(command, match["name"])
+        if match["before"] and number == (0 if item else 1.0):
+            return ""
+        if item is None:
+            text = alpha_text(number)
+        elif item.optional and number == 0:
+            text = ABSENT
+        elif item.kind in _NAMED:
+            text = names[item.kind][number]
+        else:
+            text = f"{PREFIXES[item.kind]}{number}"
+        return _around(match, text)
+
+    return _FIELD.sub(value, command.TEXT)
+
+
+def read_command(text: str, numbers: Numbers) -> Command:
+    """Returns the inverse of `command_text`.
+
+    Raises:
+        ValueError: No command is written like this, or an operand is unknown.
     """
-
-    submatrices: SubmatrixNames
-    nodes: Mapping[int, str]
-    components: Mapping[int, str]
-
-    def command(self, command: Command) -> str:
-        """Returns a command as text."""
-        operands = {item.name: item for item in command.OPERANDS}
-
-        def value(match: re.Match[str]) -> str:
-            item, number = operands.get(match["name"]), getattr(command, match["name"])
-            if match["before"] and number == (0 if item else 1.0):
-                return ""
-            if item is None:
-                text = alpha_text(number)
-            elif item.optional and number == 0:
-                text = ABSENT
-            else:
-                text = self._operand(item.kind, number)
-            return _around(match, text)
-
-        return _FIELD.sub(value, command.TEXT)
-
-    def _operand(self, kind: OperandKind, number: int) -> str:
-        match kind:
-            case OperandKind.SUBMATRIX | OperandKind.WHOLE_MATRIX:
-                return self.submatrices.texts[number]
-            case OperandKind.NODE:
-                return self.nodes[number]
-            case OperandKind.COMPONENT:
-                return self.components[number]
-            case _:
-                return f"{PREFIXES[kind]}{number}"
+    for command_type, pattern in _command_patterns():
+        match = pattern.fullmatch(text)
+        if match is not None:
+            kinds = {item.name: item.kind for item in command_type.OPERANDS}
+            values = {
+                name: _value(kinds.get(name), written, numbers)
+                for name, written in match.groupdict().items()
+                if written is not None
+            }
+            return command_type(**values)
+    raise ValueError(f"expected a command, got '{text}'")
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class OperandReader:
-    """The inverse of `OperandText`.
+def _value(kind: OperandKind | None, text: str, numbers: Numbers) -> float | int:
+    if kind is None:
+        return float(text)
+    if text == ABSENT:
+        return 0
+    if kind in _NAMED:
+        return look_up(numbers, kind, text)
+    return int(text.removeprefix(PREFIXES[kind]))
 
-    Attributes:
-        submatrices: The texts of submatrices.
-        nodes: The numbers of nodes by name.
-        components: The numbers of components by name.
+
+def look_up(numbers: Numbers, kind: OperandKind, text: str) -> int:
+    """Returns the number of a name.
+
+    Raises:
+        ValueError: It is not declared.
     """
-
-    submatrices: SubmatrixNames
-    nodes: Mapping[str, int]
-    components: Mapping[str, int]
-
-    def command(self, text: str) -> Command:
-        """Returns the command of a text.
-
-        Raises:
-            ValueError: No command is written like this, or an operand is unknown.
-        """
-        for command_type, pattern in _command_patterns():
-            match = pattern.fullmatch(text)
-            if match is not None:
-                kinds = {item.name: item.kind for item in command_type.OPERANDS}
-                values = {
-                    name: self._value(kinds.get(name), written)
-                    for name, written in match.groupdict().items()
-                    if written is not None
-                }
-                return command_type(**values)
-        raise ValueError(f"expected a command, got '{text}'")
-
-    def _value(self, kind: OperandKind | None, text: str) -> float | int:
-        if kind is None:
-            return float(text)
-        if text == ABSENT:
-            return 0
-        match kind:
-            case OperandKind.SUBMATRIX | OperandKind.WHOLE_MATRIX:
-                return self.submatrix(text)
-            case OperandKind.NODE:
-                return _look_up(self.nodes, text, "node")
-            case OperandKind.COMPONENT:
-                return _look_up(self.components, text, "component")
-            case _:
-                return int(text.removeprefix(PREFIXES[kind]))
-
-    def submatrix(self, text: str) -> int:
-        """Returns the number of a submatrix.
-
-        Raises:
-            ValueError: It is not in the list of submatrices.
-        """
-        return _look_up(self.submatrices.numbers, text, "submatrix")
-
-
-def _look_up(numbers: Mapping[str, int], text: str, what: str) -> int:
     try:
-        return numbers[text]
+        return numbers[kind][text]
     except KeyError:
-        raise ValueError(f"the {what} '{text}' is not declared above") from None
+        raise ValueError(f"the {_NAMED[kind]} '{text}' is not declared above") from None
 
 
 @cache

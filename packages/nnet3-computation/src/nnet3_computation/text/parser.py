@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cached_property
 
-import attrs
 import numpy as np
 from nnet3_descriptors import Nnet, serialization
 from nnet3_descriptors.components import PrecomputedIndexes
@@ -13,18 +13,20 @@ from nnet3_descriptors.indexes import NO_TIME
 from nnet3_descriptors.structure import DIGEST_BYTES, NetworkFingerprint
 
 from nnet3_computation import arrays, errors
-from nnet3_computation.commands import command_table, declaration
+from nnet3_computation.commands import OperandKind, command_table, declaration
 from nnet3_computation.computation import MemoryPlan, NnetComputation, parts
 from nnet3_computation.request import RequestFingerprint
 from nnet3_computation.text.operands import (
     ITEM,
     SUBMATRIX,
-    OperandReader,
-    SubmatrixNames,
+    Numbers,
+    look_up,
     parse_length,
     parse_number,
     parse_numbers,
     parse_progression,
+    read_command,
+    submatrix_names,
 )
 
 _COMMENT = re.compile(r"(?:^|\s)//")
@@ -99,25 +101,24 @@ _LINES = re.compile(
 )
 
 
-@attrs.define(eq=False)
 class _Reader:
     """The content of the lines so far."""
 
-    begun: bool = False
-    flags: dict[str, bool] = attrs.Factory(dict)
-    nodes: dict[str, int] = attrs.Factory(dict)
-    components: dict[str, int] = attrs.Factory(dict)
-    matrices: list[tuple[int, int]] = attrs.Factory(lambda: [(0, 0)])
-    infos: list[parts.MatrixDebugInfo] = attrs.Factory(lambda: [parts.NO_DEBUG_INFO])
-    submatrices: list[list[int]] = attrs.Factory(lambda: [[0] * 5])
-    lists: dict[str, list[arrays.IntArray]] = attrs.Factory(lambda: {"i": [], "j": [], "r": []})
-    precomputed: list[PrecomputedIndexes | None] = attrs.Factory(lambda: [None])
-    steps: list[tuple[int, int]] = attrs.Factory(list)
-    commands: list[declaration.Command] = attrs.Factory(list)
-    digests: dict[str, bytearray] = attrs.Factory(dict)
-    requests: list[RequestFingerprint] = attrs.Factory(list)
-    memory_plan: MemoryPlan | None = None
-    _operands: OperandReader | None = None
+    def __init__(self) -> None:
+        self.begun = False
+        self.flags: dict[str, bool] = {}
+        self.nodes: dict[str, int] = {}
+        self.components: dict[str, int] = {}
+        self.matrices = [(0, 0)]
+        self.infos = [parts.NO_DEBUG_INFO]
+        self.submatrices = [[0] * 5]
+        self.lists: dict[str, list[arrays.IntArray]] = {"i": [], "j": [], "r": []}
+        self.precomputed: list[PrecomputedIndexes | None] = [None]
+        self.steps: list[tuple[int, int]] = []
+        self.commands: list[declaration.Command] = []
+        self.digests: dict[str, bytearray] = {}
+        self.requests: list[RequestFingerprint] = []
+        self.memory_plan: MemoryPlan | None = None
 
     def computation(self) -> NnetComputation:
         """Returns the computation."""
@@ -184,7 +185,7 @@ class _Reader:
                 self.steps.append((self._node(step[1]), parse_number(step[2])))
         elif "command" in found:
             _expect_number("c", int(found["position"]), len(self.commands))
-            self.commands.append(self.operands.command(found["command"]))
+            self.commands.append(read_command(found["command"], self._numbers))
         elif "digests" in found:
             digests = self.digests.setdefault(found["digests_of"], bytearray())
             for text in _items(found["digests"]):
@@ -198,18 +199,18 @@ class _Reader:
         else:
             raise ValueError(f"'{line}' can only be the first line")
 
-    @property
-    def operands(self) -> OperandReader:
-        """Reads operands; matrices and submatrices must have been declared before."""
-        if self._operands is None:
-            self._operands = OperandReader(
-                submatrices=SubmatrixNames.of(
-                    np.array(self.submatrices, np.int32), np.array(self.matrices, np.int32)
-                ),
-                nodes=self.nodes,
-                components=self.components,
-            )
-        return self._operands
+    @cached_property
+    def _numbers(self) -> Numbers:
+        """Names of operands; matrices and submatrices must have been declared before."""
+        matrices = np.array(self.matrices, np.int32)
+        names = submatrix_names(np.array(self.submatrices, np.int32), matrices)
+        submatrices = {name: number for number, name in names.items()}
+        return {
+            OperandKind.SUBMATRIX: submatrices,
+            OperandKind.WHOLE_MATRIX: submatrices,
+            OperandKind.NODE: self.nodes,
+            OperandKind.COMPONENT: self.components,
+        }
 
     def _network(self) -> NetworkFingerprint | None:
         """Returns the fingerprint of the network, if there are lines about it."""
@@ -225,9 +226,7 @@ class _Reader:
         )
 
     def _node(self, name: str) -> int:
-        if name not in self.nodes:
-            raise ValueError(f"the node '{name}' is not declared above")
-        return self.nodes[name]
+        return look_up({OperandKind.NODE: self.nodes}, OperandKind.NODE, name)
 
     def _submatrix(self, text: str, number: int) -> list[int]:
         match = re.fullmatch(r"m(\d+)(?:\((.+), (.+)\))?(?:#(\d+))?", text)
@@ -296,7 +295,9 @@ class _Reader:
                 pairs.append(np.full((parse_length(match[3] or "1"), 2), -1, np.int32))
                 continue
             rows = parse_numbers(match[2])
-            submatrix = np.full(len(rows), self.operands.submatrix(match[1]), np.int32)
+            submatrix = np.full(
+                len(rows), look_up(self._numbers, OperandKind.SUBMATRIX, match[1]), np.int32
+            )
             pairs.append(np.column_stack([submatrix, rows]))
         return np.concatenate(pairs)
 

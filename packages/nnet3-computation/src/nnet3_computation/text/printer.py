@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -14,11 +14,12 @@ from nnet3_computation.commands.declaration import OPCODE_COLUMN, Command, Opera
 from nnet3_computation.computation import NnetComputation, parts
 from nnet3_computation.text.operands import (
     ABSENT,
-    OperandText,
-    SubmatrixNames,
+    Names,
+    command_text,
     format_numbers,
     format_progression,
     runs,
+    submatrix_names,
 )
 
 WIDTH = 100
@@ -41,8 +42,8 @@ def format_computation(computation: NnetComputation, nnet: Nnet | None = None) -
     return "\n".join(_lines(computation, nnet)) + "\n"
 
 
-def operand_text(computation: NnetComputation, nnet: Nnet | None) -> OperandText:
-    """Returns how the operands of a computation are written.
+def operand_names(computation: NnetComputation, nnet: Nnet | None) -> Names:
+    """Returns the names of the operands of a computation.
 
     Raises:
         ComputationError: The network lacks a node or component of the computation.
@@ -51,24 +52,28 @@ def operand_text(computation: NnetComputation, nnet: Nnet | None) -> OperandText
     for info in computation.matrix_debug_info:
         nodes.update(info.pattern[arrays.run_starts(info.pattern[:, 0]), 0].tolist())
     components = _operands(computation, OperandKind.COMPONENT)
-    return OperandText(
-        submatrices=SubmatrixNames.of(computation.submatrices, computation.matrices),
-        nodes=_names("node", nodes, nnet.node_names if nnet else None),
-        components=_names("component", components, nnet.component_names if nnet else None),
-    )
+    submatrices = submatrix_names(computation.submatrices, computation.matrices)
+    return {
+        OperandKind.SUBMATRIX: submatrices,
+        OperandKind.WHOLE_MATRIX: submatrices,
+        OperandKind.NODE: _names("node", nodes, nnet.node_names if nnet else None),
+        OperandKind.COMPONENT: _names(
+            "component", components, nnet.component_names if nnet else None
+        ),
+    }
 
 
-def command_line(number: int, command: Command, names: OperandText) -> str:
+def command_line(number: int, command: Command, names: Names) -> str:
     """Returns the line of a command."""
-    return f"c{number}: {names.command(command)}"
+    return f"c{number}: {command_text(command, names)}"
 
 
 def command_lines(computation: NnetComputation, nnet: Nnet, positions: Iterable[int]) -> list[str]:
     """Returns the commands at some positions, a line each, as `format_computation` prints them."""
     try:
-        names = operand_text(computation, nnet)
+        names = operand_names(computation, nnet)
     except errors.ComputationError:  # it names a node or component that the network lacks
-        names = operand_text(computation, None)
+        names = operand_names(computation, None)
     return [command_line(at, computation.commands[at], names) for at in positions]
 
 
@@ -87,7 +92,7 @@ def program_lines(computation: NnetComputation) -> list[str]:
 
     `format_computation` gives names of nodes and components, and everything else, too.
     """
-    names = operand_text(computation, None)
+    names = operand_names(computation, None)
     sizes = enumerate(computation.matrices.tolist())
     return [
         *(f"m{number} = {rows} x {cols}" for number, (rows, cols) in sizes if number),
@@ -96,13 +101,13 @@ def program_lines(computation: NnetComputation) -> list[str]:
 
 
 def _lines(computation: NnetComputation, nnet: Nnet | None) -> Iterator[str]:
-    names = operand_text(computation, nnet)
+    names = operand_names(computation, nnet)
     yield "nnet3 computation 2"
     yield f"need_model_derivative = {str(computation.need_model_derivative).lower()}"
     yield f"debug_info = {str(bool(computation.matrix_debug_info)).lower()}"
-    for number, name in names.nodes.items():
+    for number, name in names[OperandKind.NODE].items():
         yield f"node {name} = {number}"
-    for number, name in names.components.items():
+    for number, name in names[OperandKind.COMPONENT].items():
         yield f"component {name} = {number}"
     infos = computation.matrix_debug_info or (None,) * len(computation.matrices)
     for number, ((rows, cols), info) in enumerate(
@@ -110,17 +115,18 @@ def _lines(computation: NnetComputation, nnet: Nnet | None) -> Iterator[str]:
     ):
         if number:
             yield f"m{number} = {rows} x {cols}{_debug_text(info, names)}"
-    yield from _wrapped("submatrices", names.submatrices.texts[1:])
+    submatrices = names[OperandKind.SUBMATRIX]
+    yield from _wrapped("submatrices", [*submatrices.values()][1:])
     for number, indexes in enumerate(computation.indexes):
         yield f"i{number} = {format_numbers(indexes)}"
     for number, pairs in enumerate(computation.indexes_multi):
-        yield f"j{number} = {_multi_text(pairs, names.submatrices)}"
+        yield f"j{number} = {_multi_text(pairs, submatrices)}"
     for number, ranges in enumerate(computation.indexes_ranges):
         yield f"r{number} = {_ranges_text(ranges)}"
     for number, precomputed in enumerate(computation.precomputed_indexes):
         if precomputed is not None:
             yield f"p{number} = {serialization.to_json(precomputed)}"
-    steps = [f"{names.nodes[node]} {rows}" for node, rows in computation.steps.tolist()]
+    steps = [f"{names[OperandKind.NODE][node]} {rows}" for node, rows in computation.steps.tolist()]
     yield from _wrapped("steps", steps)
     for number, command in enumerate(computation.commands):
         yield command_line(number, command, names)
@@ -163,7 +169,7 @@ def _wrapped(title: str, items: Iterable[str]) -> Iterator[str]:
         yield line
 
 
-def _debug_text(info: parts.MatrixDebugInfo | None, names: OperandText) -> str:
+def _debug_text(info: parts.MatrixDebugInfo | None, names: Names) -> str:
     if info is None or not (info.is_deriv or len(info.pattern)):
         return ""
     text = f", {'deriv' if info.is_deriv else 'value'}"
@@ -171,8 +177,9 @@ def _debug_text(info: parts.MatrixDebugInfo | None, names: OperandText) -> str:
         return text
     if len(info.sequences):
         text += f" of sequences {format_numbers(info.sequences)} in blocks of {info.block}"
+    nodes = names[OperandKind.NODE]
     of_nodes = [
-        f"{names.nodes[int(info.pattern[begin, 0])]}: {_index_text(info.pattern[begin:end, 1:])}"
+        f"{nodes[int(info.pattern[begin, 0])]}: {_index_text(info.pattern[begin:end, 1:])}"
         for begin, end in _runs_of(info.pattern[:, 0])
     ]
     return f"{text} of {'; '.join(of_nodes)}"
@@ -196,7 +203,7 @@ def _index_text(indexes: arrays.IntArray) -> str:
     return ", ".join(items)
 
 
-def _multi_text(pairs: arrays.IntArray, submatrices: SubmatrixNames) -> str:
+def _multi_text(pairs: arrays.IntArray, submatrices: Mapping[int, str]) -> str:
     """Returns (submatrix, row) pairs: m3(0:9, :)[2:5]; "-" for none."""
     items = []
     for begin, end in _runs_of(pairs[:, 0]):
@@ -204,7 +211,7 @@ def _multi_text(pairs: arrays.IntArray, submatrices: SubmatrixNames) -> str:
         if pairs[begin, 0] < 0:
             items.append(ABSENT if end == begin + 1 else f"{ABSENT}x{end - begin}")
         else:
-            items.append(f"{submatrices.texts[int(pairs[begin, 0])]}[{format_numbers(rows)}]")
+            items.append(f"{submatrices[int(pairs[begin, 0])]}[{format_numbers(rows)}]")
     return ", ".join(items)
 
 

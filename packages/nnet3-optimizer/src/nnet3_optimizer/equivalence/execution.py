@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import attrs
 import numpy as np
 from nnet3_computation import commands as c
 from nnet3_computation.computation import NnetComputation
@@ -38,46 +37,22 @@ _ONE = c.alpha_bits(1.0)
 _STATISTICS = StatisticsExtractionPrecomputedIndexes, StatisticsPoolingPrecomputedIndexes
 
 
-@attrs.define
-class Contributions:
-    """The terms that calls of a component add to its update or its statistics.
-
-    Attributes:
-        calls: The sum over the rows of each call, in order.
-        commands: The positions of the calls.
-    """
-
-    calls: list[int] = attrs.field(factory=list)
-    commands: list[int] = attrs.field(factory=list)
-
-    @property
-    def total(self) -> int:
-        """The sum over all rows of all calls."""
-        return sum(self.calls) % hashes.NUMBERS
-
-    def add(self, contribution: int, command: int) -> None:
-        """Adds a call."""
-        self.calls.append(contribution)
-        self.commands.append(command)
+Calls = dict[int, list[tuple[int, int]]]
+"""For components, calls: the sum over the rows of what the call adds, and its position."""
 
 
-def _contributions() -> dict[int, Contributions]:
-    return defaultdict(Contributions)
-
-
-@attrs.define
-class Behaviour:
+class Behaviour(NamedTuple):
     """The effects of a computation that a user can observe.
 
     Attributes:
         provided: The matrices given to the user, by segment and node.
-        updates: For each component that is updated, the terms of its update.
-        stats: For each component with new statistics, the terms of these.
+        updates: For each component that is updated, the calls that do.
+        stats: For each component with new statistics, the calls that add to them.
     """
 
-    provided: dict[tuple[int, int], Rectangle] = attrs.field(factory=dict)
-    updates: dict[int, Contributions] = attrs.field(factory=_contributions)
-    stats: dict[int, Contributions] = attrs.field(factory=_contributions)
+    provided: dict[tuple[int, int], Rectangle]
+    updates: Calls
+    stats: Calls
 
 
 class Execution:
@@ -91,7 +66,7 @@ class Execution:
 
     def __init__(self, nnet: Nnet, computation: NnetComputation, supply: hashes.Supply) -> None:
         self.computation = computation
-        self.behaviour = Behaviour()
+        self.behaviour = Behaviour({}, defaultdict(list), defaultdict(list))
         self.segment = self.command = 0
         self._fresh = supply.fresh
         self._kinds = _kinds(nnet)
@@ -351,7 +326,7 @@ class Execution:
             stored = hashes.seed_of(
                 "stored", component, self._all_rows(output), self._memos.get(memo)
             )
-        self.behaviour.stats[component].add(stored, self.command)
+        self.behaviour.stats[component].append((stored, self.command))
 
     def _backward(self, command: Command) -> None:
         opcode, _, component, precomputed, given, output, output_deriv, input_deriv, memo = command
@@ -383,7 +358,7 @@ class Execution:
         if input_deriv:
             self.write_rows(input_deriv, values, adds=adds)
         if updates:
-            self.behaviour.updates[component].add(update, self.command)
+            self.behaviour.updates[component].append((update, self.command))
 
     def _statistics_backward(
         self, kind: _Kind, indexes: Any, given: int, output: int, output_deriv: int

@@ -11,8 +11,8 @@ from nnet3_computation import commands as c
 from nnet3_computation.computation import NnetComputation
 
 from nnet3_optimizer.equivalence.contents import Rectangle
-from nnet3_optimizer.equivalence.execution import Behaviour, Contributions, Execution
-from nnet3_optimizer.equivalence.hashes import Supply
+from nnet3_optimizer.equivalence.execution import Behaviour, Execution
+from nnet3_optimizer.equivalence.hashes import NUMBERS, Supply
 from nnet3_optimizer.errors import EquivalenceError
 
 if TYPE_CHECKING:
@@ -179,19 +179,20 @@ def _compare(nnet: Nnet, one: Behaviour, other: Behaviour, *, same_calls: bool) 
         ("statistics", one.stats, other.stats),
     ):
         for component in sorted(before.keys() | after.keys()):
-            calls = before.get(component, _NOTHING), after.get(component, _NOTHING)
-            if calls[0].total != calls[1].total:
-                name = nnet.component_names[component]
+            calls = before.get(component, []), after.get(component, [])
+            added = [[each for each, _ in of_one] for of_one in calls]
+            name = nnet.component_names[component]
+            if (sum(added[0]) - sum(added[1])) % NUMBERS:
                 message = f"the {kind} of component '{name}' differs"
-                raise EquivalenceError(message, what=name, commands=_odd_calls(*calls))
-            if same_calls and kind == "update" and calls[0].calls != calls[1].calls:
-                name = nnet.component_names[component]
+            elif same_calls and kind == "update" and added[0] != added[1]:
                 message = (
                     f"the update of component '{name}' is the same sum, but made by other calls, "
-                    f"{len(calls[0].calls)} before and {len(calls[1].calls)} after, or in another "
-                    "order"
+                    f"{len(added[0])} before and {len(added[1])} after, or in another order"
                 )
-                raise EquivalenceError(message, what=name, commands=_odd_calls(*calls))
+            else:
+                continue
+            odd = _not_in(*calls), _not_in(*calls[::-1])
+            raise EquivalenceError(message, what=name, commands=odd)
 
 
 def _compare_provided(first: Rectangle, second: Rectangle, segment: int, name: str) -> None:
@@ -222,18 +223,11 @@ def _first_column(one: Rectangle, other: Rectangle, row: int) -> int:
     return next(point for point in points if one.at(row, point) != other.at(row, point))
 
 
-_NOTHING = Contributions()
-
-
-def _odd_calls(one: Contributions, other: Contributions) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Returns the positions of the calls that only one of the computations makes."""
-    return _not_in(one, other), _not_in(other, one)
-
-
-def _not_in(one: Contributions, other: Contributions) -> tuple[int, ...]:
-    others, odd = Counter(other.calls), []
-    for call, command in zip(one.calls, one.commands, strict=True):
-        others[call] -= 1
-        if others[call] < 0:
+def _not_in(calls: list[tuple[int, int]], others: list[tuple[int, int]]) -> tuple[int, ...]:
+    """Returns the positions of the calls that only the first computation makes."""
+    left, odd = Counter(call for call, _ in others), []
+    for call, command in calls:
+        left[call] -= 1
+        if left[call] < 0:
             odd.append(command)
     return tuple(odd)

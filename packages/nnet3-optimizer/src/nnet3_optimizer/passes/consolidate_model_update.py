@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple, Self
 
 import numpy as np
 from nnet3_computation import analysis, computation
@@ -85,14 +84,20 @@ def consolidate_model_update(draft: Draft) -> Draft:
     repeated = where(np.bincount(component) > 1).tolist()
     if not repeated:
         return draft
-    updates = [_Update.of(draft, number, at[component == number]) for number in repeated]
+    updates = [(number, at[component == number], _operands(draft, number)) for number in repeated]
     edit = Edit(draft)
-    gathered = _gather(draft, edit, [(u.at, name) for u in updates for name in u.operands])
-    wholes = [whole for whole, _ in gathered]
-    for update in updates:
-        own, gathered = gathered[: len(update.operands)], gathered[len(update.operands) :]
-        update.make(edit, own)
-    _allocate(draft, edit, np.array(wholes))
+    gathered = _gather(draft, edit, [(at, name) for _, at, names in updates for name in names])
+    wholes = np.array([whole for whole, _ in gathered])
+    for number, at, names in updates:
+        own, gathered = gathered[: len(names)], gathered[len(names) :]
+        for _, copies in own:
+            edit.insert(at, copies)
+        edit.table[at, c.OPCODE_COLUMN] = c.BackpropNoModelUpdate.OPCODE
+        edit.delete(at[edit.table[at, c.columns(c.Backprop)["input_deriv"]] == 0])
+        operands = dict(zip(names, [whole for whole, _ in own], strict=True))
+        update = c.command_rows(c.Backprop, 1, component=number, **operands)
+        edit.insert(int(at[-1]) + 1, update)
+    _allocate(draft, edit, wholes)
     return edit.draft()
 
 
@@ -104,39 +109,10 @@ _ARGUMENTS = (
 """Operands that an update may read, and the property of the components that read them."""
 
 
-class _Update(NamedTuple):
-    """The Backprop commands that become one.
-
-    Attributes:
-        component: The component.
-        at: (N,) the positions of the commands.
-        operands: The names of the operands that the update looks at.
-    """
-
-    component: int
-    at: Ids
-    operands: list[str]
-
-    @classmethod
-    def of(cls, draft: Draft, component: int, at: Ids) -> Self:
-        """Returns the update of a component."""
-        properties = int(draft.component_properties[component])
-        return cls(component, at, [name for name, of in _ARGUMENTS if properties & int(of)])
-
-    def make(self, edit: Edit, gathered: list[tuple[int, c.Table]]) -> None:
-        """Copies the operands before each command, and updates after the last command.
-
-        Args:
-            edit: The changes.
-            gathered: The result of `_gather` for each operand.
-        """
-        for _, copies in gathered:
-            edit.insert(self.at, copies)
-        edit.table[self.at, c.OPCODE_COLUMN] = c.BackpropNoModelUpdate.OPCODE
-        edit.delete(self.at[edit.table[self.at, c.columns(c.Backprop)["input_deriv"]] == 0])
-        wholes = dict(zip(self.operands, [whole for whole, _ in gathered], strict=True))
-        update = c.command_rows(c.Backprop, 1, component=self.component, **wholes)
-        edit.insert(int(self.at[-1]) + 1, update)
+def _operands(draft: Draft, component: int) -> list[str]:
+    """Returns the names of the operands that the update of a component looks at."""
+    properties = int(draft.component_properties[component])
+    return [name for name, of in _ARGUMENTS if properties & int(of)]
 
 
 def _gather(draft: Draft, edit: Edit, operands: list[tuple[Ids, str]]) -> list[tuple[int, c.Table]]:

@@ -140,17 +140,10 @@ def _removable(draft: Draft, at: Ids) -> Ids:
         right=either,
     )
     fits = legal_by_place(draft, copies, contiguous_matrices(draft))
-    accesses = _accesses_to(draft, np.concatenate([fits.s1, fits.s2]))
+    named = draft.layout.matrix_of[np.concatenate([fits.s1, fits.s2])]
+    accesses = draft.analysis.accesses_within(named)
     is_removable = [_is_removable(draft, accesses, *each) for each in zip(*fits[:3], strict=True)]
     return fits.command[is_removable]
-
-
-def _accesses_to(draft: Draft, submatrices: Ids) -> SubmatrixAccesses:
-    """Returns the accesses to the matrices of some submatrices."""
-    accesses, matrix_of = draft.analysis.submatrix_accesses, draft.layout.matrix_of
-    is_wanted = np.zeros(len(draft.matrices), dtype=np.bool_)
-    is_wanted[matrix_of[submatrices]] = True
-    return accesses.at(where(is_wanted.take(matrix_of.take(accesses.submatrix))))
 
 
 def _is_removable(

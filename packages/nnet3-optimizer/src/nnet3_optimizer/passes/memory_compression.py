@@ -146,19 +146,15 @@ def _last_two(draft: Draft, matrices: arrays.Ids) -> tuple[arrays.Ids, arrays.Id
     Returns:
         The two commands, and whether the last one only reads the matrix; (N,) each.
     """
-    accesses, count = draft.analysis.submatrix_accesses, len(draft.matrices)
-    is_wanted = np.zeros(count, dtype=np.bool_)
-    is_wanted[matrices] = True
-    matrix = draft.layout.matrix_of.take(accesses.submatrix)
-    at = arrays.where(is_wanted.take(matrix))
-    matrix, command = matrix.take(at), accesses.command.take(at)
+    command, submatrix, access = draft.analysis.accesses_within(matrices)
+    matrix, count = draft.layout.matrix_of.take(submatrix), len(draft.matrices)
     before, after = np.full((2, count), -1, dtype=np.int64)
     # Of several assignments to one element the last one holds.
     after[matrix] = command
     earlier = command < after.take(matrix)
     before[matrix[earlier]] = command[earlier]
     is_written = np.zeros(count, dtype=np.bool_)
-    is_written[matrix[~earlier & (accesses.access.take(at) != analysis.READ)]] = True
+    is_written[matrix[~earlier & (access != analysis.READ)]] = True
     return before[matrices], after[matrices], ~is_written[matrices]
 
 

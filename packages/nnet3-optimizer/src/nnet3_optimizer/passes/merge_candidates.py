@@ -56,14 +56,7 @@ class Candidates(NamedTuple):
 
     def where(self, wanted: Bools | Ids) -> Candidates:
         """The candidates for which `wanted` is True, or those at the positions `wanted`."""
-        return Candidates(
-            self.command[wanted],
-            self.s1[wanted],
-            self.s2[wanted],
-            self.is_assignment[wanted],
-            self.left[wanted],
-            self.right[wanted],
-        )
+        return Candidates._make(column[wanted] for column in self)
 
 
 def find_candidates(draft: Draft, options: OptimizeOptions) -> Candidates:

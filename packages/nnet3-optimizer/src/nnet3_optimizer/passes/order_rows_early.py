@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_computation import analysis, arrays
@@ -199,8 +199,7 @@ NONE = 0
 Rows = npt.NDArray[np.integer]
 
 
-@attrs.frozen(kw_only=True)
-class Stage:
+class Stage(NamedTuple):
     """A component on the way to an output.
 
     Attributes:
@@ -394,7 +393,7 @@ class Path:
         )
 
     def _all_rows(self, submatrix: int) -> bool:
-        part = self.uses.rectangles[submatrix]
+        part = self.uses.rectangle(submatrix)
         return part.rows == int(self.draft.matrices[part.matrix, 0])
 
     def _can_gather(self, command: int, given: int) -> bool:

@@ -202,7 +202,7 @@ class LiveBytes:
         return sizes
 
     def part_bytes(self, recipe: Recipe) -> int:
-        """Returns the bytes of the part that is kept in a matrix of its own."""
+        """Returns the bytes of the part that is kept in a matrix of its own; 0 without one."""
         part = self._draft.submatrices[recipe.part].astype(np.int64)
         return int(part[NUM_ROWS] * part[NUM_COLS]) * memory.FLOAT_BYTES
 
@@ -210,10 +210,9 @@ class LiveBytes:
         """Returns the bytes, (C,), if a recipe is followed."""
         change = np.zeros(len(self.bytes) + 1, dtype=np.int64)
         size = int(self.idle_sizes[recipe.matrix])
-        if recipe.part:
-            kept = self.part_bytes(recipe)
-            change[self.begin[recipe.matrix]] += kept
-            change[self.free_from[recipe.matrix]] -= kept
+        kept = self.part_bytes(recipe)
+        change[self.begin[recipe.matrix]] += kept
+        change[self.free_from[recipe.matrix]] -= kept
         change[recipe.last_forward + 1] -= size
         change[recipe.first_backward] += size
         for source in recipe.sources:
@@ -333,7 +332,7 @@ def _all_recipes(
     found: list[tuple[int, Recipe]] = []
     for matrix in candidates[np.argsort(-live.idle_sizes[candidates], kind="stable")].tolist():
         for recipe in recipes_of(matrix):
-            freed = int(live.idle_sizes[matrix]) - (live.part_bytes(recipe) if recipe.part else 0)
+            freed = int(live.idle_sizes[matrix]) - live.part_bytes(recipe)
             if freed >= least:
                 found.append((freed, recipe))
     found.sort(key=lambda each: -each[0])
@@ -380,7 +379,7 @@ class Rewriting:
             infos.append(draft.debug_info[recipe.matrix] if draft.debug_info else None)
             if recipe.part:
                 at_kept.append(len(sizes))
-                part = self._uses.rectangles[recipe.part]
+                part = self._uses.rectangle(recipe.part)
                 sizes.append((part.rows, part.cols))
                 infos.append(computation.NO_DEBUG_INFO)
         matrices, whole = self.edit.matrices(sizes, infos)
@@ -524,7 +523,7 @@ class Rewriting:
 
     def _keep_part(self, recipe: Recipe, kept: int) -> None:
         """Makes the part first, in a matrix of its own; the rest is copied from it when needed."""
-        part, uses = self._uses.rectangles[recipe.part], self._uses
+        part, uses = self._uses.rectangle(recipe.part), self._uses
         allocated = int(self.draft.analysis.lifetimes.allocate[recipe.matrix])
         allocation = self.draft.table[[allocated]]  # zeroed if a command adds to it
         allocation[:, c.FIRST_OPERAND_COLUMN] = kept
@@ -533,7 +532,7 @@ class Rewriting:
         for command, submatrix in zip(
             uses.command[at].tolist(), uses.submatrix[at].tolist(), strict=True
         ):
-            if not part.contains(uses.rectangles[submatrix]):
+            if not part.contains(uses.rectangle(submatrix)):
                 copy = c.command_rows(c.MatrixCopy, 1, 1.0, output=recipe.part, input=kept)
                 self.edit.insert(command, copy)
                 break

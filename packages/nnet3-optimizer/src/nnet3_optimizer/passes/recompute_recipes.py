@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-import attrs
 import numpy as np
 from nnet3_computation import commands as c
 from nnet3_computation.analysis import (
@@ -35,8 +34,7 @@ _ONE = c.alpha_bits(1.0)
 _Value = TypeVar("_Value")
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class Recipe:
+class Recipe(NamedTuple):
     """Commands that make the content of a matrix again before the backward part reads it.
 
     Attributes:
@@ -258,19 +256,19 @@ class RepeatedCopies:
 
     def _are_read_from(self, part: int, reads: Reads, own: Ids) -> bool:
         """Whether some reads are from this part, and not through lists."""
-        parts = self._uses.rectangles
+        parts = self._uses.rectangle
         through_list = self._draft.opcodes[reads.command[own]] == c.CopyRowsMulti.OPCODE
         return not through_list.any() and all(
-            parts[part].contains(parts[each]) for each in set(reads.submatrix[own].tolist())
+            parts(part).contains(parts(each)) for each in set(reads.submatrix[own].tolist())
         )
 
     def _common_part(self, others: Ids, copied: Ids) -> int | None:
         """The submatrix that all other commands write to; None if it does not serve as the part."""
         part = int(others[0])
-        parts = self._uses.rectangles
-        if not all(parts[part].contains(parts[each]) for each in set(others.tolist())):
+        parts = self._uses.rectangle
+        if not all(parts(part).contains(parts(each)) for each in set(others.tolist())):
             return None
-        own, beside = parts[part], self._draft.submatrices[copied]
+        own, beside = parts(part), self._draft.submatrices[copied]
         is_beside = (beside[:, COL_OFFSET] >= own.col + own.cols) | (
             beside[:, COL_OFFSET] + beside[:, NUM_COLS] <= own.col
         )
@@ -321,8 +319,8 @@ class CopiesElsewhere:
                 continue
             from_rows = self._rows_copied(commands[there], given[there], counts)
             if lost is not None:
-                from_rows = np.where(lost, NO_ROW, as_array(from_rows))
-            there_rows = members(output[there, ROW_OFFSET], counts)
+                from_rows = np.where(lost, NO_ROW, from_rows)
+            there_rows = expand_ranges(output[there, ROW_OFFSET].astype(np.int64), counts)
             rows = inverted(from_rows, there_rows, num_rows)
             if rows is not None:
                 step = self._gather(matrix, source, column, rows)
@@ -339,7 +337,7 @@ class CopiesElsewhere:
         """
         table = self._draft.table[commands]
         if (table[:, c.OPCODE_COLUMN] == c.MatrixCopy.OPCODE).all():
-            return members(given[:, ROW_OFFSET], counts)
+            return expand_ranges(given[:, ROW_OFFSET].astype(np.int64), counts)
         rows = []
         for row, first, count in zip(
             table.tolist(), given[:, ROW_OFFSET].tolist(), counts.tolist(), strict=True
@@ -356,7 +354,7 @@ class CopiesElsewhere:
         cols = int(self._draft.matrices[matrix, 1])
         whole = int(self._draft.layout.whole_submatrix[matrix])
         given = [source, int(rows[0]), len(rows), column, cols]
-        if isinstance(rows, range) or count_up(rows):
+        if count_up(rows):
             return copy_of(whole, int(self._kept.edit.submatrices(np.array([given]))[0]))
         # Only up to the rows that are read: the others may not be written yet.
         first, last = int(rows.min()), int(rows.max())
@@ -369,14 +367,14 @@ class CopiesElsewhere:
         return row
 
 
-Rows = Ids | c.Table | range
-"""Rows, (N,), in an array or as a range."""
+Rows = Ids | c.Table
+"""Rows, (N,)."""
 
 NO_ROW = -1
 """Stands for no row."""
 
 
-def inverted(sources: Rows, targets: Rows, count: int) -> Rows | None:
+def inverted(sources: Rows, targets: Rows, count: int) -> c.Table | None:
     """Returns the target of each of the first `count` rows of a matrix that was copied.
 
     Args:
@@ -387,28 +385,14 @@ def inverted(sources: Rows, targets: Rows, count: int) -> Rows | None:
     Returns:
         (count,) rows of the other matrix; None if some row was copied nowhere.
     """
-    if isinstance(sources, range) and sources == range(count):
-        return targets
     rows = np.full(count + 1, NO_ROW, np.int32)  # the last entry takes targets of NO_ROW
-    rows[as_array(sources)] = as_array(targets)
+    rows[sources] = targets
     return rows[:-1] if rows[:-1].min(initial=0) >= 0 else None
 
 
-def as_array(rows: Rows) -> Ids | c.Table:
-    """Returns rows as an array, (N,)."""
-    return np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
-
-
-def count_up(rows: Ids | c.Table) -> bool:
+def count_up(rows: Rows) -> bool:
     """Whether rows, (N,) and at least one, follow one another."""
     return int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((rows[1:] > rows[:-1]).all())
-
-
-def members(begin: c.Table, count: Ids) -> Rows:
-    """Returns the members of ranges, given by first member and size, one after another."""
-    if (begin[1:] == begin[:-1] + count[:-1]).all():
-        return range(int(begin[0]), int(begin[-1] + count[-1]))
-    return expand_ranges(begin.astype(np.int64), count)
 
 
 _TERMS = CommandKinds.of(c.MatrixCopy, c.MatrixAdd)
@@ -496,7 +480,7 @@ class TermsOfSums:
             return False
         component, given, output = (row[_PROPAGATE[name]] for name in _OF_PROPAGATE)
         is_noop = self._draft.nnet.components[component].type == "NoOpComponent"
-        return is_noop and self._uses.rectangles[given] == self._uses.rectangles[output]
+        return is_noop and self._uses.rectangle(given) == self._uses.rectangle(output)
 
 
 def is_looked_at_closely(draft: Draft) -> Bools:

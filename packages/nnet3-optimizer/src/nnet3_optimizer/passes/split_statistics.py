@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import numpy as np
-from nnet3_computation.analysis import MATRIX, NUM_ROWS, Layout, Uses
+from nnet3_computation.analysis import MATRIX, NUM_ROWS, Layout
 from nnet3_computation.arrays import Bools, Ids, IntArray, freeze, where
 from nnet3_computation.commands import (
     FIRST_OPERAND_COLUMN,
@@ -72,19 +72,21 @@ def split_statistics(draft: Draft) -> Draft:
     matrices, submatrices = draft.matrices.copy(), draft.submatrices.copy()
     precomputed: list[Any] = list(draft.precomputed_indexes)
     debug_info = list(draft.debug_info)
-    finder, is_changed = Finder(draft), False
+    is_changed = False
     for command in pools.tolist():
-        chain = finder.chain(command)
-        changed = None if chain is None else _by_window(*(precomputed[at] for at in chain.indexes))
-        if chain is None or changed is None:
+        chain = _chain(draft, command)
+        if chain is None:
+            continue
+        extract, pool, between = chain
+        changed = _by_window(precomputed[extract], precomputed[pool])
+        if changed is None:
             continue
         is_changed = True
-        first_rows = precomputed[chain.indexes[1]].forward_indexes[:, 0]
-        for at, indexes in zip(chain.indexes, changed, strict=True):
-            precomputed[at] = indexes
-        matrices[chain.between, 0] = len(first_rows)
-        submatrices[np.isin(submatrices[:, MATRIX], chain.between), NUM_ROWS] = len(first_rows)
-        for matrix in chain.between if debug_info else ():
+        first_rows = precomputed[pool].forward_indexes[:, 0]
+        precomputed[extract], precomputed[pool] = changed
+        matrices[between, 0] = len(first_rows)
+        submatrices[np.isin(submatrices[:, MATRIX], between), NUM_ROWS] = len(first_rows)
+        for matrix in between if debug_info else ():
             debug_info[matrix] = _of_rows(debug_info[matrix], first_rows)
     if not is_changed:
         return draft
@@ -148,76 +150,67 @@ def _of_rows(info: MatrixDebugInfo, rows: IntArray) -> MatrixDebugInfo:
 _INPUT = FIRST_OPERAND_COLUMN + 1
 
 
-class Chain(NamedTuple):
-    """An extraction and a pooling.
+_BACKPROPS = (Backprop, BackpropNoModelUpdate)
 
-    Attributes:
-        indexes: The numbers of their precomputed indexes.
-        between: The matrices that only they use: statistics and their derivatives.
+
+def _chain(draft: Draft, pool_at: int) -> tuple[int, int, list[int]] | None:
+    """Finds the extraction of a pooling that satisfies rule 1 of `split_statistics`.
+
+    Returns:
+        The numbers of the precomputed indexes of both, and the matrices that only they use:
+        statistics and their derivatives. None if rule 1 fails.
     """
-
-    indexes: tuple[int, int]
-    between: list[int]
-
-
-class Finder:
-    """Finds extractions that satisfy rule 1 of `split_statistics`."""
-
-    def __init__(self, draft: Draft) -> None:
-        self._draft = draft
-        self._uses: Uses = draft.analysis.uses
-
-    def chain(self, pool_at: int) -> Chain | None:
-        """Returns the chain that ends with a pooling, or None."""
-        draft, matrix_of = self._draft, self._uses.matrix_of
-        pool = operands_of(draft.row(pool_at))
-        pool_back = self._with(pool.precomputed_indexes, Backprop, BackpropNoModelUpdate)
-        forward = self._between(matrix_of(pool.input), [pool_at, *pool_back])
-        if forward is None:
+    matrix_of = draft.analysis.uses.matrix_of
+    pool = operands_of(draft.row(pool_at))
+    pool_back = _with(draft, pool.precomputed_indexes, *_BACKPROPS)
+    forward = _between(draft, matrix_of(pool.input), [pool_at, *pool_back])
+    if forward is None:
+        return None
+    extract_at, matrices = forward
+    row = draft.row(extract_at)
+    if row[OPCODE_COLUMN] != Propagate.OPCODE:
+        return None
+    extract = operands_of(row)
+    if draft.nnet.components[extract.component].type != "StatisticsExtractionComponent":
+        return None
+    extract_back = _with(draft, extract.precomputed_indexes, *_BACKPROPS)
+    if len(extract_back) > 1 or len(extract_back) != len(pool_back):
+        return None
+    if any(len(_with(draft, each.precomputed_indexes, Propagate)) > 1 for each in (extract, pool)):
+        return None
+    for at in extract_back:
+        deriv = matrix_of(operands_of(draft.row(at)).output_deriv)
+        backward = _between(draft, deriv, extract_back)
+        if backward is None or backward[0] != pool_back[0]:
             return None
-        extract_at, matrices = forward
-        row = draft.row(extract_at)
-        if row[OPCODE_COLUMN] != Propagate.OPCODE:
-            return None
-        extract = operands_of(row)
-        if draft.nnet.components[extract.component].type != "StatisticsExtractionComponent":
-            return None
-        extract_back = self._with(extract.precomputed_indexes, Backprop, BackpropNoModelUpdate)
-        if len(extract_back) > 1 or len(extract_back) != len(pool_back):
-            return None
-        if any(len(self._with(e.precomputed_indexes, Propagate)) > 1 for e in (extract, pool)):
-            return None
-        for at in extract_back:
-            deriv = matrix_of(operands_of(draft.row(at)).output_deriv)
-            backward = self._between(deriv, extract_back)
-            if backward is None or backward[0] != pool_back[0]:
-                return None
-            matrices += backward[1]
-        return Chain((extract.precomputed_indexes, pool.precomputed_indexes), matrices)
+        matrices += backward[1]
+    return extract.precomputed_indexes, pool.precomputed_indexes, matrices
 
-    def _with(self, precomputed: int, *types: type[Command]) -> list[int]:
-        """The commands of some types with these precomputed indexes."""
-        at = self._draft.positions(*(each.OPCODE for each in types))
-        numbers = operand(self._draft.table, at, types[0], "precomputed_indexes")
-        commands: list[int] = at[numbers == precomputed].tolist()
-        return commands
 
-    def _between(self, read: int, readers: Collection[int]) -> tuple[int, list[int]] | None:
-        """The command that makes the values of a matrix, and the matrices that hold them.
+def _with(draft: Draft, precomputed: int, *types: type[Command]) -> list[int]:
+    """The commands of some types with these precomputed indexes."""
+    at = draft.positions(*(each.OPCODE for each in types))
+    numbers = operand(draft.table, at, types[0], "precomputed_indexes")
+    commands: list[int] = at[numbers == precomputed].tolist()
+    return commands
 
-        These are the matrix and perhaps one that it copies. None if others than the readers use
-        them, or parts of them.
-        """
-        draft, uses = self._draft, self._uses
-        matrices, users = [read], uses.users_of(read, writing=False)
-        made = uses.users_of(read, writing=True)
-        if len(made) == 1 and draft.copies_whole(made[0], MatrixCopy.OPCODE):
-            source = uses.matrix_of(draft.row(made[0])[_INPUT])
-            matrices.append(source)
-            others = uses.users_of(source, writing=False)
-            users = [*users, *(at for at in others if at != made[0])]
-            made = uses.users_of(source, writing=True)
-        is_whole = draft.layout.is_whole[np.isin(draft.layout.matrix_of, matrices)]
-        if len(made) != 1 or not is_whole.all() or not set(users) <= set(readers):
-            return None
-        return made[0], matrices
+
+def _between(draft: Draft, read: int, readers: Collection[int]) -> tuple[int, list[int]] | None:
+    """The command that makes the values of a matrix, and the matrices that hold them.
+
+    These are the matrix and perhaps one that it copies. None if others than the readers use them,
+    or parts of them.
+    """
+    uses = draft.analysis.uses
+    matrices, users = [read], uses.users_of(read, writing=False)
+    made = uses.users_of(read, writing=True)
+    if len(made) == 1 and draft.copies_whole(made[0], MatrixCopy.OPCODE):
+        source = uses.matrix_of(draft.row(made[0])[_INPUT])
+        matrices.append(source)
+        others = uses.users_of(source, writing=False)
+        users = [*users, *(at for at in others if at != made[0])]
+        made = uses.users_of(source, writing=True)
+    is_whole = draft.layout.is_whole[np.isin(draft.layout.matrix_of, matrices)]
+    if len(made) != 1 or not is_whole.all() or not set(users) <= set(readers):
+        return None
+    return made[0], matrices
