@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-import attrs
 import numpy as np
 from nnet3_computation import (
     AcceptInput,
@@ -26,8 +25,7 @@ from nnet3_runtime_reference.formulas import formula_of
 from nnet3_runtime_reference.state import State
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class _Segment:
+class _Segment(NamedTuple):
     """The commands up to a NoOperationMarker, or the commands after the last marker.
 
     Attributes:
@@ -260,7 +258,10 @@ def _checked(
     Raises:
         RunError: see `ReferenceComputer.forward`.
     """
-    _check_mapping(given, what)
+    mapping: object = given
+    if not isinstance(mapping, Mapping):
+        found = type(mapping).__name__
+        raise RunError(f"expected a mapping from nodes to arrays as {what}, found {found}")
     for name in given:
         if name not in segment.accepted:
             known = ", ".join(f"'{node}'" for node in segment.accepted) or "none"
@@ -283,9 +284,3 @@ def _checked(
                 f"in row {row}, column {column}"
             )
     return arrays
-
-
-def _check_mapping(given: object, what: str) -> None:
-    if not isinstance(given, Mapping):
-        found = type(given).__name__
-        raise RunError(f"expected a mapping from nodes to arrays as {what}, found {found}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import attrs
 import numpy as np
 from nnet3_descriptors.components import (
     BatchNormComponent,
@@ -31,19 +30,6 @@ UNSET_THRESHOLD = -1000.0
 LEAST_SOFTMAX = 1e-20
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class Decision:
-    """The random decisions of one backward pass of a nonlinearity.
-
-    Attributes:
-        push: (dim,), 1 or -1 for columns that are repaired, else 0; None without self-repair.
-        stores: Whether statistics of the output derivative are stored.
-    """
-
-    push: Array | None
-    stores: bool
-
-
 class Nonlinear(Formula):
     """y = f(x), with statistics of y, of the slope of f and of dy."""
 
@@ -55,14 +41,14 @@ class Nonlinear(Formula):
         raise NotImplementedError
 
     def push(self, call: Call) -> Array | None:
-        """Returns which columns are repaired this time, (dim,); see `Decision`."""
+        """Returns 1 or -1 for columns that are repaired this time, else 0, (dim,), or None."""
         return None
 
-    def decide(self, call: Call) -> Decision:
-        """Returns whether to repair, and whether to store statistics."""
+    def decide(self, call: Call) -> tuple[Array | None, bool]:
+        """Returns which columns to repair, and whether to store statistics of dy."""
         push = self.push(call)
         stores = call.component.oderiv_count == 0 or call.chance(STORE_DERIVATIVES_PROBABILITY)
-        return Decision(push=push, stores=stores)
+        return push, stores
 
     def can_repair(self, call: Call) -> bool:
         """Returns whether the component repairs, and has the statistics for it."""
@@ -92,8 +78,8 @@ class Nonlinear(Formula):
 
     def backward_statistics(self, call: Call) -> dict[str, Any]:
         """Stores the root mean square of dy, of the first minibatch and of 3 in 4 later ones."""
-        c = call.component
-        if not call.decision.stores:
+        c, (_, stores) = call.component, call.decision
+        if not stores:
             return {}
         is_new = len(c.oderiv_rms) != c.dim
         old = 0.0 if is_new else c.oderiv_count
@@ -123,14 +109,15 @@ class Saturating(Nonlinear):
     def backward(self, call: Call) -> Array:
         """Returns dy times the slope, plus the repair."""
         dx = call.dy * self.slope(call.y)
-        if call.updates and call.decision.push is not None:
+        push, _ = call.decision if call.updates else (None, False)
+        if push is not None:
             scale = call.component.self_repair_scale / REPAIR_PROBABILITY
-            dx -= scale * call.decision.push * self.centred(call.y)
+            dx -= scale * push * self.centred(call.y)
         return dx
 
     def backward_statistics(self, call: Call) -> dict[str, Any]:
         """Counts columns and repaired columns, and stores the statistics of dy."""
-        c, push = call.component, call.decision.push
+        c, (push, _) = call.component, call.decision
         repaired = 0.0 if push is None else float(push.sum())
         return super().backward_statistics(call) | {
             "num_dims_processed": c.num_dims_processed + c.dim,
@@ -224,13 +211,14 @@ class RectifiedLinear(Nonlinear):
     def backward(self, call: Call) -> Array:
         """Returns dy where y is positive, plus the repair."""
         dx = call.dy * self.slope(call.y)
-        if call.updates and call.decision.push is not None:
-            dx += call.component.self_repair_scale / REPAIR_PROBABILITY * call.decision.push
+        push, _ = call.decision if call.updates else (None, False)
+        if push is not None:
+            dx += call.component.self_repair_scale / REPAIR_PROBABILITY * push
         return dx
 
     def backward_statistics(self, call: Call) -> dict[str, Any]:
         """Counts columns and repaired columns of a block, if there was a repair."""
-        c, push = call.component, call.decision.push
+        c, (push, _) = call.component, call.decision
         found = super().backward_statistics(call)
         if push is not None:
             repaired = float(np.abs(push[: c.block_dim]).sum())
@@ -327,21 +315,6 @@ class Normalize(Formula):
         return dx.reshape(call.rows_in, -1)
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class Moments:
-    """The mean and variance of the input of batch normalization.
-
-    Attributes:
-        rows: Number of rows, where each block counts as a row.
-        mean: (block_dim,).
-        variance: (block_dim,).
-    """
-
-    rows: int
-    mean: Array
-    variance: Array
-
-
 @formula(BatchNormComponent)
 class BatchNorm(Formula):
     """y = s (x - m) with s = target_rms / sqrt(v + epsilon), column by column.
@@ -352,13 +325,13 @@ class BatchNorm(Formula):
     rows, dx = s (dy - M(dy) - y M(y dy) / target_rms^2); in test mode dx = s dy.
     """
 
-    def memo(self, call: Call) -> Moments | None:
-        """Returns mean and variance of the minibatch."""
+    def memo(self, call: Call) -> tuple[Array, Array] | None:
+        """Returns mean and variance of the minibatch, (block_dim,) each."""
         c = call.component
         if c.test_mode:
             return None
         x = call.x.reshape(-1, c.block_dim).astype(np.float64)  # squares may overflow
-        return Moments(rows=len(x), mean=x.mean(axis=0), variance=x.var(axis=0))
+        return x.mean(axis=0), x.var(axis=0)
 
     def _mean_and_scale(self, call: Call) -> tuple[Array, Array]:
         """Returns m and s, (block_dim,) each."""
@@ -366,7 +339,7 @@ class BatchNorm(Formula):
         if c.test_mode:
             mean, variance = call.parameter("stats_mean"), call.parameter("stats_var")
         else:
-            mean, variance = call.memo.mean, call.memo.variance
+            mean, variance = call.memo
         return mean, c.target_rms / np.sqrt(np.maximum(variance, 0) + c.epsilon)
 
     def forward(self, call: Call) -> Array:
@@ -386,9 +359,10 @@ class BatchNorm(Formula):
 
     def statistics(self, call: Call) -> dict[str, Any]:
         """Adds the rows of the minibatch to the stored statistics."""
-        c, new = call.component, call.memo
-        count = c.count + new.rows
+        c, (new_mean, new_variance) = call.component, call.memo
+        rows = call.rows_out * (c.dim // c.block_dim)  # each block counts as a row
+        count = c.count + rows
         old_mean, old_variance = call.parameter("stats_mean"), call.parameter("stats_var")
-        mean = (c.count * old_mean + new.rows * new.mean) / count
-        square = c.count * (old_variance + old_mean**2) + new.rows * (new.variance + new.mean**2)
+        mean = (c.count * old_mean + rows * new_mean) / count
+        square = c.count * (old_variance + old_mean**2) + rows * (new_variance + new_mean**2)
         return {"count": count, "stats_mean": mean, "stats_var": square / count - mean**2}

@@ -137,21 +137,6 @@ def clipped(rows: Array, limit: float) -> tuple[Array, int]:
     return rows * factor, int(is_long.sum())
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class Repair:
-    """The counts and the decision of one backward pass of ClipGradientComponent.
-
-    Attributes:
-        count: Number of rows seen so far, with these; rows count only if norms are clipped.
-        num_clipped: Number of rows that were clipped.
-        repairs: Whether to drive the input back towards 0.
-    """
-
-    count: int
-    num_clipped: int
-    repairs: bool
-
-
 @formula(ClipGradientComponent)
 class ClipGradient(Formula):
     """y = x.
@@ -178,42 +163,48 @@ class ClipGradient(Formula):
             return clipped(call.dy, c.clipping_threshold)
         return np.clip(call.dy, -c.clipping_threshold, c.clipping_threshold), 0
 
-    def decide(self, call: Call) -> Repair:
-        """Counts clipped rows, and says whether to repair."""
+    def _counts(self, call: Call) -> tuple[int, int]:
+        """Returns the numbers of rows so far, with these, and of those that were clipped.
+
+        Rows count only if norms are clipped.
+        """
         c = call.component
         counts = c.norm_based_clipping and c.clipping_threshold > 0
         count = c.count + (call.rows_out if counts else 0)
-        num_clipped = c.num_clipped + self._clipped(call)[1]
+        return count, c.num_clipped + self._clipped(call)[1]
+
+    def decide(self, call: Call) -> bool:
+        """Returns whether to drive the input back towards 0."""
+        c, (count, num_clipped) = call.component, self._counts(call)
         threshold = c.self_repair_clipped_proportion_threshold
         can_repair = c.clipping_threshold > 0 and c.self_repair_scale != 0 and threshold < 1
         is_due = can_repair and call.chance(REPAIR_PROBABILITY) and count > 0
         # In single precision, like the threshold.
-        repairs = is_due and bool(np.float32(num_clipped / count) > np.float32(threshold))
-        return Repair(count=count, num_clipped=num_clipped, repairs=repairs)
+        return is_due and bool(np.float32(num_clipped / count) > np.float32(threshold))
 
     def backward(self, call: Call) -> Array:
         """Returns dy, clipped, plus the repair."""
         c = call.component
         dx = self._clipped(call)[0]
-        if not call.updates or not call.decision.repairs:
+        if not call.updates or not call.decision:
             return dx
         excess = np.sign(call.x) * np.maximum(np.abs(call.x) - c.self_repair_target, 0)
         before, length = norms(dx).mean(), norms(excess).mean()
         if length > 0:
-            part = call.decision.num_clipped / call.decision.count
-            scale = c.self_repair_scale / REPAIR_PROBABILITY * part
+            count, num_clipped = self._counts(call)
+            scale = c.self_repair_scale / REPAIR_PROBABILITY * (num_clipped / count)
             dx = dx - scale * before / length * excess
         after = norms(dx).mean()
         return dx * (before / after) if after > 0 else dx
 
     def backward_statistics(self, call: Call) -> dict[str, Any]:
         """Returns the counts of rows, of backward passes, and of passes with a repair."""
-        c, decision = call.component, call.decision
+        c, (count, num_clipped) = call.component, self._counts(call)
         return {
-            "count": decision.count,
-            "num_clipped": decision.num_clipped,
+            "count": count,
+            "num_clipped": num_clipped,
             "num_backpropped": c.num_backpropped + (c.clipping_threshold > 0),
-            "num_self_repaired": c.num_self_repaired + decision.repairs,
+            "num_self_repaired": c.num_self_repaired + call.decision,
         }
 
 
@@ -261,19 +252,9 @@ class BackpropTruncation(Formula):
         }
 
 
-@attrs.frozen(eq=False)
-class _Run:
-    """The results of the backward pass of some rows.
-
-    Attributes:
-        dx: The derivative at the input.
-        gradient: The gradients of all parts.
-        statistics: Fields of all parts that change, with their new values.
-    """
-
-    dx: Array
-    gradient: dict[str, Array]
-    statistics: dict[str, Any]
+_Run = tuple[Array, dict[str, Array], dict[str, Any]]
+"""The results of the backward pass of some rows: the derivative at the input; the gradients of all
+parts; and the fields of all parts that change, with their new values."""
 
 
 @formula(CompositeComponent)
@@ -296,18 +277,18 @@ class Composite(Formula):
     def backward(self, call: Call) -> Array:
         """Returns the derivative before the first part."""
         runs = call.decision if call.updates else _backward(call)
-        return np.concatenate([run.dx for run in runs])
+        return np.concatenate([dx for dx, _, _ in runs])
 
     def gradient(self, call: Call) -> dict[str, Array]:
         """Returns the sums over the pieces of the gradients of the parts."""
-        first, *others = (run.gradient for run in call.decision)
-        return {name: sum((run[name] for run in others), first[name]) for name in first}
+        first, *others = (gradient for _, gradient, _ in call.decision)
+        return {name: sum((each[name] for each in others), first[name]) for name in first}
 
     def backward_statistics(self, call: Call) -> dict[str, Any]:
         """Returns the statistics that the parts store, in StoreStats and backward."""
         changed: dict[str, Any] = {}
-        for run in call.decision:
-            changed |= run.statistics
+        for _, _, statistics in call.decision:
+            changed |= statistics
         return changed
 
 
@@ -352,8 +333,9 @@ def _backward(call: Call) -> list[_Run]:
     runs = []
     changed: dict[str, Any] = {}
     for piece in _pieces(call):
-        runs.append(_backward_of_piece(piece.with_statistics(changed)))
-        changed |= runs[-1].statistics
+        run = _backward_of_piece(piece.with_statistics(changed))
+        runs.append(run)
+        changed |= run[2]
     return runs
 
 
@@ -375,4 +357,4 @@ def _backward_of_piece(call: Call) -> _Run:
         statistics |= {f"{number}.{name}": value for name, value in changed.items()}
         of_part = f.gradient(this) if this.has(ComponentProperties.UPDATABLE) else {}
         gradient |= {f"{number}.{name}": array for name, array in of_part.items()}
-    return _Run(dx, gradient, statistics)
+    return dx, gradient, statistics
