@@ -28,10 +28,8 @@ import numpy.typing as npt
 import safetensors
 import safetensors.numpy
 from nnet3_computation import ComputationRequest, NnetComputation
-from nnet3_descriptors import Nnet
+from nnet3_descriptors import Nnet, Nnet3Error
 from nnet3_descriptors.files import write_atomically
-
-from nnet3_conformance.errors import ConformanceError
 
 FORMAT: Final = "nnet3.conformance"
 VERSION: Final = 1
@@ -42,6 +40,10 @@ PROGRAMS: Final = ("compiled", "optimized")
 SMALLEST_SCALE: Final = 1e-3
 
 Arrays = dict[str, npt.NDArray[np.float32]]
+
+
+class ConformanceError(Nnet3Error):
+    """A folder of cases, a reference or a runtime cannot be used."""
 
 
 @attrs.frozen(kw_only=True)

@@ -17,7 +17,6 @@ import click
 from nnet3_descriptors import Nnet3Error
 
 import nnet3_conformance
-from nnet3_conformance.errors import ConformanceError
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _ONLY = click.option("--only", default="", metavar="TEXT", help="cases whose names contain TEXT")
@@ -90,7 +89,7 @@ def _words(command: str) -> list[str]:
     try:
         return shlex.split(command)
     except ValueError as error:
-        raise ConformanceError(f"--program={command}: {error}") from error
+        raise nnet3_conformance.ConformanceError(f"--program={command}: {error}") from error
 
 
 def _named(name: str) -> Any:
@@ -101,14 +100,16 @@ def _named(name: str) -> Any:
     """
     module, colon, attribute = name.partition(":")
     if not colon:
-        raise ConformanceError(f"expected MODULE:NAME, found '{name}'")
+        raise nnet3_conformance.ConformanceError(f"expected MODULE:NAME, found '{name}'")
     sys.path.insert(0, os.getcwd())
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise ConformanceError(f"there is no '{name}': {error}") from error
+        raise nnet3_conformance.ConformanceError(f"there is no '{name}': {error}") from error
     except Exception as error:  # whatever a runtime in the making raises
-        raise ConformanceError(f"'{module}' cannot be imported: {error!r}") from error
+        raise nnet3_conformance.ConformanceError(
+            f"'{module}' cannot be imported: {error!r}"
+        ) from error
     finally:
         sys.path.remove(os.getcwd())
 

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors import Nnet, Nnet3Error
 
-from nnet3_conformance.cases import PROGRAMS, SMALLEST_SCALE, Case, read_arrays
-from nnet3_conformance.errors import ConformanceError
+from nnet3_conformance.cases import PROGRAMS, SMALLEST_SCALE, Case, ConformanceError, read_arrays
 
 UNSUPPORTED = 3
 """The exit status of a program that does not support a case."""
@@ -44,8 +43,8 @@ class Verdict:
         return f"{self.outcome:13} {self.case} {self.program}" + (f": {rest}" if rest else "")
 
 
-class UnsupportedError(Exception):
-    """The runtime does not support the case; the message says why."""
+class _NoResultsError(Exception):
+    """A run has no results: the outcome of its verdict, and why."""
 
 
 def judge_class(
@@ -68,27 +67,24 @@ def judge_class(
 
     def run(case: Case, program: str) -> dict[str, Any]:
         try:
-            computer = runtime(case.nnet, case.programs[program])
-        except tuple(unsupported) as error:
-            raise UnsupportedError(str(error)) from error
-        found = _named("output", computer.forward(case.part(case.given, "input")))
-        if case.entry.backward and hasattr(computer, "backward"):
-            derivatives = computer.backward(case.part(case.given, "output_deriv"))
-            found |= _named("input_deriv", derivatives)
-            if case.request.need_model_derivative and hasattr(computer, "gradient"):
-                found |= _named("gradient", gradient_arrays(computer.gradient))
-        return found
-
-    def safely(case: Case, program: str) -> dict[str, Any]:
-        try:
-            return run(case, program)
-        except (UnsupportedError, FailedError):
+            try:
+                computer = runtime(case.nnet, case.programs[program])
+            except tuple(unsupported) as error:
+                raise _NoResultsError("not supported", str(error)) from error
+            found = _named("output", computer.forward(case.part(case.given, "input")))
+            if case.entry.backward and hasattr(computer, "backward"):
+                derivatives = computer.backward(case.part(case.given, "output_deriv"))
+                found |= _named("input_deriv", derivatives)
+                if case.request.need_model_derivative and hasattr(computer, "gradient"):
+                    found |= _named("gradient", gradient_arrays(computer.gradient))
+        except _NoResultsError:
             raise
         except Exception as error:  # whatever a runtime in the making raises
             reason = str(error) if isinstance(error, Nnet3Error) else repr(error)
-            raise FailedError(reason) from error
+            raise _NoResultsError("failed", reason) from error
+        return found
 
-    return _judge(cases, safely)
+    return _judge(cases, run)
 
 
 def judge_program(
@@ -130,22 +126,20 @@ def judge_program(
             except OSError as error:
                 raise ConformanceError(f"cannot run {command[0]}: {error.strerror}") from error
             except subprocess.TimeoutExpired as error:
-                raise FailedError(f"no result after {seconds:g} s") from error
+                raise _NoResultsError("failed", f"no result after {seconds:g} s") from error
             said = done.stderr.strip().splitlines()[-1:] or ["nothing on standard error"]
             if done.returncode == UNSUPPORTED:
-                raise UnsupportedError(said[0])
+                raise _NoResultsError("not supported", said[0])
             if done.returncode != 0:
-                raise FailedError(f"ended with status {done.returncode}: {said[0]}")
+                reason = f"ended with status {done.returncode}: {said[0]}"
+                raise _NoResultsError("failed", reason)
             try:
                 return dict(read_arrays(found))
             except ConformanceError as error:
-                raise FailedError(f"the results cannot be read: {error}") from error
+                reason = f"the results cannot be read: {error}"
+                raise _NoResultsError("failed", reason) from error
 
     return _judge(cases, run)
-
-
-class FailedError(Exception):
-    """A run failed; the message says how."""
 
 
 def gradient_arrays(gradient: Nnet) -> dict[str, Any]:
@@ -160,24 +154,21 @@ def gradient_arrays(gradient: Nnet) -> dict[str, Any]:
 def _named(role: str, arrays: Any) -> dict[str, Any]:
     if not isinstance(arrays, Mapping):
         found = type(arrays).__name__
-        raise FailedError(f"{role}: expected a mapping from nodes to arrays, found {found}")
+        reason = f"{role}: expected a mapping from nodes to arrays, found {found}"
+        raise _NoResultsError("failed", reason)
     return {f"{role}/{name}": array for name, array in arrays.items()}
 
 
 def _judge(cases: Iterable[Case], run: Callable[[Case, str], dict[str, Any]]) -> Iterator[Verdict]:
     for case in cases:
         for program in PROGRAMS:
-            name = case.entry.name
             try:
                 found = run(case, program)
-            except UnsupportedError as error:
+            except _NoResultsError as error:
+                outcome, message = error.args
                 yield Verdict(
-                    case=name, program=program, outcome="not supported", message=str(error)
+                    case=case.entry.name, program=program, outcome=outcome, message=message
                 )
-            except (FailedError, Nnet3Error) as error:
-                if isinstance(error, ConformanceError):
-                    raise
-                yield Verdict(case=name, program=program, outcome="failed", message=str(error))
             else:
                 yield compare(case, program, found)
 

@@ -13,8 +13,7 @@ from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import read_nnet, set_test_mode, unvectorize
 from nnet3_optimizer import optimize
 
-from nnet3_conformance.cases import Case, Entry
-from nnet3_conformance.errors import ConformanceError
+from nnet3_conformance.cases import Case, ConformanceError, Entry
 from nnet3_conformance.judge import gradient_arrays
 
 TOLERANCES = {"output": 1e-4, "input_deriv": 1e-3, "gradient": 1e-3}
