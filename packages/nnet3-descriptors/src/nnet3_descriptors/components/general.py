@@ -210,7 +210,4 @@ class ConstantComponent(windows.NoInputRules, base.UpdatableComponent):
     @classmethod
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
         """Returns the initial constant."""
-        dim = config.integer("output-dim", minimum=1)
-        mean = config.real("output-mean", 0.0)
-        stddev = config.real("output-stddev", 0.0, minimum=0.0)
-        return {"output": initial.normal(rng, dim, stddev, mean)}
+        return {"output": initial.normal_vector(config, rng, "output-dim", "output")}

@@ -24,15 +24,6 @@ def _extremes(name: str) -> InfoEntry:
     return items
 
 
-def _initial_vector(
-    config: ConfigLine, rng: np.random.Generator, size_key: str, mean: float
-) -> fields.Array:
-    """Returns a vector whose size and distribution the line gives; all equal by default."""
-    size = config.integer(size_key, minimum=1)
-    mean = config.real("param-mean", mean)
-    return initial.normal(rng, size, config.real("param-stddev", 0.0, minimum=0.0), mean)
-
-
 @component
 class PerElementScaleComponent(base.UpdatableComponent):
     """y = scales * x, column by column.
@@ -57,7 +48,7 @@ class PerElementScaleComponent(base.UpdatableComponent):
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
         """Returns the initial scales, from a file or random."""
         if not config.has(cls.FILE_KEY):
-            return {"scales": _initial_vector(config, rng, "dim", 1.0)}
+            return {"scales": initial.normal_vector(config, rng, "dim", "param", mean=1.0)}
         scales = initial.vector_from_file(config, cls.FILE_KEY)
         if config.has("dim") and config.integer("dim") != scales.size:
             found = config.text("dim")
@@ -131,7 +122,7 @@ class PerElementOffsetComponent(base.UpdatableComponent):
         if config.has("vector"):
             return {"offsets": initial.vector_from_file(config, "vector")}
         size_key = "block-dim" if config.has("block-dim") else "dim"
-        return {"offsets": _initial_vector(config, rng, size_key, 0.0)}
+        return {"offsets": initial.normal_vector(config, rng, size_key, "param")}
 
 
 def _block_size_item(component: Any) -> str:
@@ -240,7 +231,4 @@ class ConstantFunctionComponent(base.UpdatableComponent):
     @classmethod
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
         """Returns the initial output."""
-        output_dim = config.integer("output-dim", minimum=1)
-        mean = config.real("output-mean", 0.0)
-        stddev = config.real("output-stddev", 0.0, minimum=0.0)
-        return {"output": initial.normal(rng, output_dim, stddev, mean)}
+        return {"output": initial.normal_vector(config, rng, "output-dim", "output")}

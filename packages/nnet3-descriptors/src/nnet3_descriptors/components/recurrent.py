@@ -289,7 +289,4 @@ class OutputGruNonlinearityComponent(base.UpdatableComponent):
     @classmethod
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
         """Returns the initial weights."""
-        cell_dim = config.integer("cell-dim", minimum=1)
-        mean = config.real("param-mean", 0.0)
-        stddev = config.real("param-stddev", 1.0, minimum=0.0)
-        return {"w_h": initial.normal(rng, cell_dim, stddev, mean)}
+        return {"w_h": initial.normal_vector(config, rng, "cell-dim", "param", stddev=1.0)}

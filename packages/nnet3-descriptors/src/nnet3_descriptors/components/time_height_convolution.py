@@ -204,14 +204,12 @@ def _offsets(config: ConfigLine) -> Offsets:
     if not config.has("offsets"):
         times, heights = (_ascending(config, f"{axis}-offsets") for axis in ("time", "height"))
         return tuple((time, height) for time in times for height in heights)
-    text = config.text("offsets")
-    try:
-        pairs = [tuple(map(parse_integer, pair.split(","))) for pair in text.split(";")]
-        offsets = sorted((time, height) for time, height in pairs)
-    except ValueError:
-        message = f"'offsets' must be a list 'time,height;time,height;...', got '{text}'"
-        raise config.error(message, "offsets") from None
-    return tuple(offsets)
+    return config.parsed("offsets", _pairs, "a list 'time,height;time,height;...'")
+
+
+def _pairs(text: str) -> Offsets:
+    pairs = [tuple(map(parse_integer, pair.split(","))) for pair in text.split(";")]
+    return tuple(sorted((time, height) for time, height in pairs))
 
 
 def _ascending(config: ConfigLine, key: str) -> tuple[int, ...]:

@@ -50,8 +50,6 @@ class Descriptor:
     @property
     def node_names(self) -> tuple[str, ...]:
         """Names of the nodes that this may take values from, each once, in order."""
-        if len(self.parts) == 1:
-            return self.parts[0].node_names
         return tuple(dict.fromkeys(name for part in self.parts for name in part.node_names))
 
     @property

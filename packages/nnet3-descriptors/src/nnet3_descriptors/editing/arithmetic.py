@@ -16,37 +16,6 @@ from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.frozen_arrays import real_numbers
 from nnet3_descriptors.nnet import Nnet
 
-_TOTALS: Final = frozenset(
-    {
-        "count",
-        "count_zeroing_boundaries",
-        "entropy_stats",
-        "num_clipped",
-        "num_dims_processed",
-        "num_dims_self_repaired",
-        "num_zeroed",
-        "oderiv_count",
-        "posterior_stats",
-        "self_repair_total",
-        "stats_count",
-    }
-)
-"""Statistics that are sums over frames."""
-
-_AVERAGES: Final[Mapping[str, str]] = {
-    "deriv_avg": "count",
-    "self_repair_prob": "count",
-    "stats_mean": "count",
-    "value_avg": "count",
-}
-"""Statistics that are averages over frames, and the field that has the number of frames."""
-
-_ROOT_MEAN_SQUARES: Final[Mapping[str, str]] = {"oderiv_rms": "oderiv_count"}
-"""Statistics that are roots of averages of squares, and the fields with the number of frames."""
-
-_VARIANCES: Final[Mapping[str, tuple[str, str]]] = {"stats_var": ("stats_mean", "count")}
-"""Variances over frames; the fields that have the mean and the number of frames."""
-
 Weights = NDArray[np.float64]
 
 
@@ -202,7 +171,11 @@ def _frames(group: Sequence[Component], name: str, weights: Weights) -> Weights:
     return frames / total if total != 0.0 else np.zeros_like(frames)
 
 
+# -- statistics -------------------------------------------------------------------------------
+
+
 def _sum_totals(group: Sequence[Component], name: str, weights: Weights) -> Any:
+    """Returns the sum of statistics that are sums over frames."""
     value = getattr(group[0], name)
     if isinstance(value, np.ndarray):
         return np.asarray(_weighted(_arrays(group, name), weights), dtype=value.dtype)
@@ -211,18 +184,20 @@ def _sum_totals(group: Sequence[Component], name: str, weights: Weights) -> Any:
 
 
 def _sum_averages(group: Sequence[Component], name: str, weights: Weights) -> Any:
-    return _total(_arrays(group, name), _frames(group, _AVERAGES[name], weights))
+    """Returns the average over the frames of all components."""
+    return _total(_arrays(group, name), _frames(group, "count", weights))
 
 
 def _sum_root_mean_squares(group: Sequence[Component], name: str, weights: Weights) -> Any:
-    frames = _frames(group, _ROOT_MEAN_SQUARES[name], weights)
+    """Returns the root of the average of squares."""
+    frames = _frames(group, "oderiv_count", weights)
     return np.sqrt(np.maximum(_total([a**2 for a in _arrays(group, name)], frames), 0.0))
 
 
 def _sum_variances(group: Sequence[Component], name: str, weights: Weights) -> Any:
-    mean_name, count_name = _VARIANCES[name]
-    frames = _frames(group, count_name, weights)
-    means = _arrays(group, mean_name)
+    """Returns the variance over the frames of all components, whose means differ."""
+    frames = _frames(group, "count", weights)
+    means = _arrays(group, "stats_mean")
     mean = _weighted(means, frames)
     with np.errstate(invalid="ignore"):
         deviations = [
@@ -233,8 +208,22 @@ def _sum_variances(group: Sequence[Component], name: str, weights: Weights) -> A
 
 
 _STATISTICS: Final[Mapping[str, Callable[[Sequence[Component], str, Weights], Any]]] = {
-    **dict.fromkeys(_TOTALS, _sum_totals),
-    **dict.fromkeys(_AVERAGES, _sum_averages),
-    **dict.fromkeys(_ROOT_MEAN_SQUARES, _sum_root_mean_squares),
-    **dict.fromkeys(_VARIANCES, _sum_variances),
+    "count": _sum_totals,
+    "count_zeroing_boundaries": _sum_totals,
+    "deriv_avg": _sum_averages,
+    "entropy_stats": _sum_totals,
+    "num_clipped": _sum_totals,
+    "num_dims_processed": _sum_totals,
+    "num_dims_self_repaired": _sum_totals,
+    "num_zeroed": _sum_totals,
+    "oderiv_count": _sum_totals,
+    "oderiv_rms": _sum_root_mean_squares,
+    "posterior_stats": _sum_totals,
+    "self_repair_prob": _sum_averages,
+    "self_repair_total": _sum_totals,
+    "stats_count": _sum_totals,
+    "stats_mean": _sum_averages,
+    "stats_var": _sum_variances,
+    "value_avg": _sum_averages,
 }
+"""What adds up the statistics of each name."""

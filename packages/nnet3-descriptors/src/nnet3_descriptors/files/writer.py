@@ -143,15 +143,12 @@ class BinaryWriter(Writer):
         """Writes T or F."""
         self.raw(b"T" if value else b"F")
 
-    def integers(self, values: Sequence[int]) -> None:
-        """Writes a vector of 32-bit integers."""
+    def integers(self, values: Sequence[Any]) -> None:
+        """Writes a vector of 32-bit integers, or of pairs of them."""
         self.integer(len(values))
         self.raw(np.asarray(values, dtype="<i4").tobytes())
 
-    def integer_pairs(self, values: Sequence[tuple[int, int]]) -> None:
-        """Writes a vector of pairs of 32-bit integers."""
-        self.integer(len(values))
-        self.raw(np.asarray(values, dtype="<i4").tobytes())
+    integer_pairs = integers
 
     def _array(self, token: str, values: NDArray[Any], dtype: str) -> None:
         self.token(token)

@@ -86,13 +86,7 @@ def read_transition_model(reader: Reader) -> TransitionModel:
     """
     reader.expect("<TransitionModel>")
     topology = read_topology(reader)
-    reader.skip_blanks()
-    start = reader.position
-    opening = reader.token()
-    if opening not in ("<Tuples>", "<Triples>"):
-        reader.fail(
-            "unexpected token", at=start, expected="'<Tuples>' or '<Triples>'", found=f"'{opening}'"
-        )
+    opening = _choose(reader, "<Tuples>", "<Triples>")
     chain = opening == "<Tuples>"
     count = reader.count("states", maximum=_MAX_COUNT, least_bytes=6)
     phones, states, pdfs, *own = reader.integer_rows(count, 4 if chain else 3)

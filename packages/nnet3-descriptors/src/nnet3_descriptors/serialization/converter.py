@@ -8,6 +8,7 @@ else is read, and nothing is converted to fit.
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import math
 import types
@@ -50,39 +51,21 @@ def unstructure_tagged(value: object) -> Any:
     return {TYPE_KEY: type(value).__name__, **unstructure(value)}
 
 
-def structure(content: Any, cls: type[T], *, name: str) -> T:
+def structure(content: Any, cls: type[T], *, name: str, is_tagged: bool = False) -> T:
     """Returns the value that content stands for.
 
     Args:
-        content: What `unstructure` gives.
-        cls: The class of the value, an attrs class.
+        content: What `unstructure` or `unstructure_tagged` gives.
+        cls: The class of the value, an attrs class; of tagged content, one of its bases.
         name: The name of the whole in the error message.
+        is_tagged: Whether the content is tagged.
 
     Raises:
         SerializationError: The content does not describe an instance of the class.
     """
-    value: T = _structure(functools.partial(_read_object, cls), content, name)
-    return value
-
-
-def structure_tagged(content: Any, base: type[T], *, name: str) -> T:
-    """Returns the value that tagged content stands for.
-
-    Args:
-        content: What `unstructure_tagged` gives.
-        base: A class that the value is an instance of.
-        name: The name of the whole in the error message.
-
-    Raises:
-        SerializationError: The content does not describe an instance of the class.
-    """
-    value: T = _structure(_tagged_reader((base,)), content, name)
-    return value
-
-
-def _structure(read: Callable[[Any], Any], content: Any, name: str) -> Any:
     try:
-        return read(content)
+        value: T = _tagged_reader((cls,))(content) if is_tagged else _read_object(cls, content)
+        return value
     except Exception as error:
         faults = _faults_at("content", error)
         shown = "; ".join(f"{fault} @ {path}" for fault, path in faults[:_SHOWN_FAULTS])
@@ -288,22 +271,33 @@ def _check_list(content: Any) -> None:
         raise TypeError(f"expected a list, got {content!r:.80}")
 
 
+def _read_items(items: Iterable[tuple[Any, Callable[[Any], Any], Any]], most: int) -> list[Any]:
+    """Reads the items of a list or dictionary, and gives up after as many faults as `most`.
+
+    Args:
+        items: For each its number or key, what reads it, and its content.
+        most: Number of faults.
+    """
+    values: list[Any] = []
+    faults: list[tuple[str, str]] = []
+    for key, read, item in items:
+        try:
+            values.append(read(item))
+        except Exception as error:
+            faults += _faults_at(f"[{key!r:.80}]", error)
+            if len(faults) >= most:
+                break
+    if faults:
+        raise _RefusedError(faults)
+    return values
+
+
 def _read_sequence(item_types: tuple[Any, ...], content: Any) -> tuple[Any, ...]:
     """Reads a list of any length, and gives up after as many faults as are shown."""
     _check_list(content)
     read = _reader(item_types[0])
-    items: list[Any] = []
-    faults: list[tuple[str, str]] = []
-    for number, item in enumerate(content):
-        try:
-            items.append(read(item))
-        except Exception as error:
-            faults += _faults_at(f"[{number}]", error)
-            if len(faults) >= _SHOWN_FAULTS:
-                break
-    if faults:
-        raise _RefusedError(faults)
-    return tuple(items)
+    items = ((number, read, item) for number, item in enumerate(content))
+    return tuple(_read_items(items, _SHOWN_FAULTS))
 
 
 def _read_tuple(item_types: tuple[Any, ...], content: Any) -> tuple[Any, ...]:
@@ -311,26 +305,16 @@ def _read_tuple(item_types: tuple[Any, ...], content: Any) -> tuple[Any, ...]:
     _check_list(content)
     if len(content) != len(item_types):
         raise ValueError(f"expected {len(item_types)} values, got {len(content)}")
-    items: list[Any] = []
-    for number, (type_, item) in enumerate(zip(item_types, content, strict=True)):
-        try:
-            items.append(_reader(type_)(item))
-        except Exception as error:
-            raise _RefusedError(_faults_at(f"[{number}]", error)) from error
-    return tuple(items)
+    readers = map(_reader, item_types)
+    return tuple(_read_items(zip(itertools.count(), readers, content), 1))
 
 
 def _read_dictionary(entry_type: Any, content: Any) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise TypeError(f"expected an object, got {content!r:.80}")
     read = _reader(entry_type)
-    entries: dict[str, Any] = {}
-    for key, item in content.items():
-        try:
-            entries[key] = read(item)
-        except Exception as error:
-            raise _RefusedError(_faults_at(f"[{key!r:.80}]", error)) from error
-    return entries
+    items = ((key, read, item) for key, item in content.items())
+    return dict(zip(content, _read_items(items, 1), strict=True))
 
 
 def _tagged_reader(members: tuple[Any, ...]) -> Callable[[Any], Any]:
@@ -394,7 +378,7 @@ def from_json(text: str, base: type[T]) -> T:
         content = json.loads(text, object_hook=_array_from_json)
     except (ArithmeticError, RecursionError, TypeError, ValueError) as error:
         raise SerializationError(f"not a valid {name}: {error}") from error
-    return structure_tagged(content, base, name=name)
+    return structure(content, base, name=name, is_tagged=True)
 
 
 def _with_arrays_as_json(value: Any) -> Any:

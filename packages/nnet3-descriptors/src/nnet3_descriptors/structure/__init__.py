@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from nnet3_descriptors.components.declaration import kinds, properties
 from nnet3_descriptors.descriptors import Descriptor, Node
 from nnet3_descriptors.errors import NetworkError
-from nnet3_descriptors.frozen_arrays import ReadOnlyArrays, frozen, is_frozen
+from nnet3_descriptors.frozen_arrays import ByFields, ReadOnlyArrays, frozen, read_only
 from nnet3_descriptors.network_structure import (
     ComponentInputNode,
     ComponentNode,
@@ -104,66 +104,8 @@ _OF_TRAINING: Final = frozenset(
 """Whole numbers and flags of components that do not decide programs."""
 
 
-class _Outline(NamedTuple):
-    """The data of the digests. It holds no parameters, and no object that does.
-
-    Attributes:
-        nodes: The nodes.
-        node_numbers: The number of each node, by name.
-        component_numbers: The number of each component, by name.
-        components: For each its class, dimensions, flags, whether it is updated, and the values of
-            its settings.
-    """
-
-    nodes: tuple[NetworkNode, ...]
-    node_numbers: Mapping[str, int]
-    component_numbers: Mapping[str, int]
-    components: tuple[tuple[Any, ...], ...]
-
-    @classmethod
-    def of(cls, nnet: Nnet) -> Self:
-        """Returns the outline of a network."""
-        arrays = (*component_dims(nnet), component_properties(nnet), updated_components(nnet))
-        types = [type(component) for component in nnet.components]
-        values = map(_values, nnet.components)
-        numbers = (array.tolist() for array in arrays)
-        return cls(
-            nnet.nodes,
-            dict(nnet.node_indexes),  # unlike the network's mappings, dicts can be pickled
-            dict(nnet.component_indexes),
-            tuple(zip(types, *numbers, values, strict=True)),
-        )
-
-    def node_text(self, number: int) -> str:
-        """Returns the text of a node for its digest; other nodes stand there by number."""
-        node = self.nodes[number]
-        match node:
-            case InputNode():
-                return f"input-node dim={node.dim}"
-            case ComponentInputNode():
-                return f"component-input-node input={self._descriptor(node.descriptor)}"
-            case ComponentNode():
-                return f"component-node component={self.component_numbers[node.component]}"
-            case DimRangeNode():
-                source = self.node_numbers[node.source]
-                return (
-                    f"dim-range-node input-node=node{source} dim-offset={node.dim_offset} "
-                    f"dim={node.dim}"
-                )
-        return f"output-node input={self._descriptor(node.descriptor)}"
-
-    def _descriptor(self, descriptor: Descriptor) -> str:
-        return str(descriptor.map_nodes(lambda name: Node(f"node{self.node_numbers[name]}")))
-
-    def component_text(self, number: int) -> str:
-        """Returns the text of a component for its digest."""
-        cls, *numbers, values = self.components[number]
-        settings = dict(zip(_settings(cls), values, strict=True))
-        return json.dumps([cls.type, *numbers, settings], separators=(",", ":"))
-
-
 @attrs.frozen(kw_only=True, eq=False, repr=False, slots=False)
-class NetworkFingerprint(ReadOnlyArrays):
+class NetworkFingerprint(ByFields, ReadOnlyArrays):
     """Digests of the structure that decides a network's programs: eight bytes for each part.
 
     The digest of a node covers its kind, its descriptor and its dimension. The digest of a
@@ -183,8 +125,10 @@ class NetworkFingerprint(ReadOnlyArrays):
         NetworkError: The arrays do not have this form.
     """
 
-    nodes: Digests
-    components: Digests
+    nodes: Digests = attrs.field(eq=kinds.ArrayKey)
+    components: Digests = attrs.field(eq=kinds.ArrayKey)
+
+    __repr__ = object.__repr__
 
     def __attrs_post_init__(self) -> None:
         for what in ("nodes", "components"):
@@ -197,45 +141,26 @@ class NetworkFingerprint(ReadOnlyArrays):
 
     def __getattr__(self, name: str) -> Any:
         """Computes the digests, the only fields that may be missing."""
-        outline: _Outline | None = vars(self).get("_outline")
-        if outline is None or name not in ("nodes", "components"):
+        texts: Mapping[str, _Texts] = vars(self).get("_texts", {})
+        if name not in texts:
             raise AttributeError(f"'{type(self).__name__}' has no attribute '{name}'")
-        text = outline.node_text if name == "nodes" else outline.component_text
-        digests = vars(self)[name] = _digests_of(map(text, range(len(getattr(outline, name)))))
+        text, count = texts[name]
+        digests = vars(self)[name] = _digests_of(map(text, range(count)))
         return digests
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, NetworkFingerprint):
-            return NotImplemented
-        return self is other or (
-            np.array_equal(self.nodes, other.nodes)
-            and np.array_equal(self.components, other.components)
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.nodes.tobytes(), self.components.tobytes()))
 
     def difference(self, nnet: Nnet) -> str | None:
         """Returns how a network differs from that of this fingerprint; None if it does not."""
         found = NetworkFingerprint.of(nnet)
         if self is found:
             return None
-        outline = found._outline
-        for what, names, text, expected, here in (
-            (
-                "component",
-                nnet.component_names,
-                outline.component_text,
-                self.components,
-                found.components,
-            ),
-            ("node", nnet.node_names, outline.node_text, self.nodes, found.nodes),
-        ):
+        for what, names in (("component", nnet.component_names), ("node", nnet.node_names)):
+            expected, here = getattr(self, f"{what}s"), getattr(found, f"{what}s")
             if len(expected) != len(here):
                 return f"the number of {what}s was {len(expected)}, here it is {len(here)}"
             differs = (expected != here).any(axis=1)
             if differs.any():
                 number = int(differs.argmax())
+                text, _ = found._texts[f"{what}s"]
                 return (
                     f"it was made for another {what} {number}; here that is '{names[number]}', "
                     f"{text(number)}"
@@ -243,11 +168,68 @@ class NetworkFingerprint(ReadOnlyArrays):
         return None
 
 
+_Texts = tuple[Callable[[int], str], int]
+"""What gives the text of each node, or of each component, for its digest; and their number."""
+
+
 @remembered
 def _fingerprint(nnet: Nnet) -> NetworkFingerprint:
+    """Returns a fingerprint that knows the texts of a network, and no parameters of it."""
+    # Unlike the network's mappings, dicts can be pickled.
+    node_numbers, component_numbers = dict(nnet.node_indexes), dict(nnet.component_indexes)
+    arrays = (*component_dims(nnet), component_properties(nnet), updated_components(nnet))
+    numbers = zip(*(array.tolist() for array in arrays), strict=True)
+    components = tuple(
+        (type(component), each, _values(component))
+        for component, each in zip(nnet.components, numbers, strict=True)
+    )
+    node_text = functools.partial(_node_text, nnet.nodes, node_numbers, component_numbers)
     fingerprint = NetworkFingerprint.__new__(NetworkFingerprint)
-    vars(fingerprint)["_outline"] = _Outline.of(nnet)
+    vars(fingerprint)["_texts"] = {
+        "nodes": (node_text, len(nnet.nodes)),
+        "components": (functools.partial(_component_text, components), len(components)),
+    }
     return fingerprint
+
+
+def _node_text(
+    nodes: Sequence[NetworkNode],
+    node_numbers: Mapping[str, int],
+    component_numbers: Mapping[str, int],
+    number: int,
+) -> str:
+    """Returns the text of a node for its digest; other nodes stand there by number."""
+
+    def numbered(descriptor: Descriptor) -> str:
+        return str(descriptor.map_nodes(lambda name: Node(f"node{node_numbers[name]}")))
+
+    node = nodes[number]
+    match node:
+        case InputNode():
+            return f"input-node dim={node.dim}"
+        case ComponentInputNode():
+            return f"component-input-node input={numbered(node.descriptor)}"
+        case ComponentNode():
+            return f"component-node component={component_numbers[node.component]}"
+        case DimRangeNode():
+            return (
+                f"dim-range-node input-node=node{node_numbers[node.source]} "
+                f"dim-offset={node.dim_offset} dim={node.dim}"
+            )
+    return f"output-node input={numbered(node.descriptor)}"
+
+
+def _component_text(components: Sequence[tuple[Any, ...]], number: int) -> str:
+    """Returns the text of a component for its digest.
+
+    Args:
+        components: For each its class; its dimensions, its flags and whether it is updated; and the
+            values of its settings.
+        number: The number of the component.
+    """
+    cls, numbers, values = components[number]
+    settings = dict(zip(_settings(cls), values, strict=True))
+    return json.dumps([cls.type, *numbers, settings], separators=(",", ":"))
 
 
 @functools.cache
@@ -274,13 +256,10 @@ def _digests_of(texts: Iterable[str]) -> Digests:
 
 
 def _as_digests(what: str, values: object) -> Digests:
-    array = np.asarray(values)
+    array = np.asarray(values, order="C")
     if array.dtype != np.uint8 or array.ndim != 2 or array.shape[1] != DIGEST_BYTES:
         raise NetworkError(
             f"the fingerprint of {what} must be ({what}, {DIGEST_BYTES}) uint8 (got "
             f"{array.shape} {array.dtype})"
         )
-    if not is_frozen(array):
-        array = array.copy()
-        array.flags.writeable = False
-    return array
+    return read_only(array)

@@ -30,6 +30,7 @@ _SAME_ROW: ClosedForm = (AtOffsets((0,)),)
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def component_family(cls: _C) -> _C:
     """Makes a frozen base class with fields that several component types share."""
+    fields.make_fields(cls)
     built: _C = attrs.frozen(kw_only=True, repr=False, eq=False)(cls)
     built.FIELDS = fields.field_specs(built)
     built.IS_ABSTRACT = True

@@ -2,14 +2,16 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple, Self
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple, Self, TypeVar
 
 import numpy as np
 
 from nnet3_descriptors import errors, similar_names
 from nnet3_descriptors.indexes import INT32_MAX, INT32_MIN, is_int32
 from nnet3_descriptors.text import parse_integer, parse_real
+
+T = TypeVar("T")
 
 _KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _FIRST_WORD: Final = re.compile(r"[^\s=]+(?=\s|$)")
@@ -120,15 +122,19 @@ class ConfigLine:
             raise self.missing(key)
         return default
 
+    def parsed(self, key: str, parse: Callable[[str], T], what: str) -> T:
+        """Returns the value as a function gives it, whose ValueError says that it is no `what`."""
+        text = self.text(key)
+        try:
+            return parse(text)
+        except ValueError:
+            raise self.error(f"'{key}' must be {what}, got '{text}'", key) from None
+
     def integer(self, key: str, default: int | None = None, *, minimum: int = INT32_MIN) -> int:
         """Returns the value as a 32-bit integer, not below `minimum`."""
         if default is not None and not self.has(key):
             return default
-        text = self.text(key)
-        try:
-            value = parse_integer(text)
-        except ValueError:
-            raise self.error(f"'{key}' must be an integer, got '{text}'", key) from None
+        value = self.parsed(key, parse_integer, "an integer")
         if not minimum <= value <= INT32_MAX:
             bound = f">= {minimum}" if value < minimum else "a 32-bit integer"
             raise self.error(f"'{key}' must be {bound}, got {value}", key)
@@ -145,11 +151,7 @@ class ConfigLine:
         """Returns the value as a number, rounded to float32, from `minimum` to `maximum`."""
         if default is not None and not self.has(key):
             return float(np.float32(default))
-        text = self.text(key)
-        try:
-            number = parse_real(text)
-        except ValueError:
-            raise self.error(f"'{key}' must be a number, got '{text}'", key) from None
+        number, text = self.parsed(key, parse_real, "a number"), self.text(key)
         with np.errstate(over="ignore"):
             value = float(np.float32(number))
         if math.isinf(value) and math.isfinite(number):
@@ -171,14 +173,14 @@ class ConfigLine:
 
     def integers(self, key: str) -> tuple[int, ...]:
         """Returns the value as integers that are separated by ',' or ':'."""
-        text = self.text(key)
-        try:
-            values = tuple(map(parse_integer, filter(str.strip, re.split("[,:]", text))))
-        except ValueError:
-            raise self.error(f"'{key}' must be a list of integers, got '{text}'", key) from None
+        values = self.parsed(key, _integers, "a list of integers")
         if not all(map(is_int32, values)):
-            raise self.error(f"'{key}' must hold 32-bit integers, got '{text}'", key)
+            raise self.error(f"'{key}' must hold 32-bit integers, got '{self.text(key)}'", key)
         return values
+
+
+def _integers(text: str) -> tuple[int, ...]:
+    return tuple(map(parse_integer, filter(str.strip, re.split("[,:]", text))))
 
 
 def _skip_blanks(source: str, position: int, end: int) -> int:

@@ -11,7 +11,7 @@ import functools
 import math
 import re
 from collections.abc import Callable
-from typing import Any, ClassVar, Final, Literal, Protocol
+from typing import Any, ClassVar, Final, Literal, ParamSpec, Protocol
 
 import attrs
 import numpy as np
@@ -22,11 +22,14 @@ from nnet3_descriptors.errors import NetworkError
 
 Array = NDArray[np.float32]
 Written = Literal["always", "unless default"] | Callable[[Any], bool]
-Shown = Literal["always", "unless default", "never"] | Callable[[Any], bool]
+"""The condition for writing a field, or for showing it."""
 Shape = tuple[str | int, ...]
 
 _SPEC: Final = "nnet3"
 _REQUIRED: Final = object()
+_AUTO: Final = "auto"
+
+P = ParamSpec("P")
 
 
 class Declared(Protocol):
@@ -40,47 +43,68 @@ class Declared(Protocol):
 class FieldSpec:
     """The declaration of one field of a class.
 
+    What is "auto" follows from the name of the field.
+
     Attributes:
-        name: Name of the attribute.
         kind: Its type in files and config lines.
+        name: Name of the attribute; the class that the field is in fills it in.
+        default: Default of a config line; a callable gets the component. By default there is none,
+            and a line must have the key.
         token: Words that stand before the value in a file; "" if it follows the value of the
             field before it directly.
         old_tokens: The tokens of older files in its place.
         config: Key in config lines; None if a config line does not give the value.
         unset_below: A config value below this counts as not given.
-        default: Default of a config line; a callable gets the component; or _REQUIRED.
         absent: Value where a file lacks the token: a value, or a function of the fields read
-            before it; or _REQUIRED.
+            before it. By default files must have it, if they always do.
         written: The condition for writing the token.
         shape: For arrays, names of the attributes that give rows and columns.
         may_be_empty: Whether an empty array is valid, too.
         parameter: Training changes it.
-        shown: The condition for showing it in `info`.
-        label: Name by which `info` shows it.
+        info: Name by which `info` shows it; None to hide it.
+        shown: The condition for showing it; by default that for writing it.
         show: The format of the value in `info`.
         minimum: Least value.
         above: An exclusive lower bound.
         maximum: Greatest value.
     """
 
-    name: str
     kind: kinds.Kind
-    token: str
-    old_tokens: tuple[str, ...]
-    config: str | None
-    unset_below: float | None
-    default: Any
-    absent: Any
-    written: Written
-    shape: Shape
-    may_be_empty: bool
-    parameter: bool
-    shown: Shown
-    label: str
-    show: Callable[[str, Any], str] | None
-    minimum: float | None
-    above: float | None
-    maximum: float | None
+    name: str = ""
+    default: Any = _REQUIRED
+    token: str = _AUTO
+    old_tokens: tuple[str, ...] = ()
+    config: str | None = _AUTO
+    unset_below: float | None = None
+    absent: Any = _REQUIRED
+    written: Written = "always"
+    shape: Shape = ()
+    may_be_empty: bool = False
+    parameter: bool = False
+    info: str | None = _AUTO
+    shown: Written | None = None
+    show: Callable[[str, Any], str] | None = None
+    minimum: float | None = None
+    above: float | None = None
+    maximum: float | None = None
+
+    def field(self, name: str) -> Any:
+        """Returns the field of an attrs class of that name."""
+        words = name.replace("_", "-")
+        spec = attrs.evolve(
+            self,
+            name=name,
+            token=f"<{_camel_case(name)}>" if self.token == _AUTO else self.token,
+            config=words if self.config == _AUTO else self.config,
+            info=words if self.info == _AUTO else self.info,
+        )
+        start = attrs.NOTHING if self.default is _REQUIRED else self.default
+        return attrs.field(
+            default=attrs.Factory(start, takes_self=True) if callable(start) else start,
+            converter=self.kind.converter,
+            eq=self.kind.comparison,
+            metadata={_SPEC: spec},
+        )
 
     @property
     def optional(self) -> bool:
@@ -100,8 +124,16 @@ class FieldSpec:
         """Returns the default value of the field in that component."""
         return self.default(component) if callable(self.default) else self.default
 
-    def holds(self, when: Written | Shown, component: Declared) -> bool:
-        """Tells whether the field is written, or shown, for that component."""
+    def is_written(self, component: Declared) -> bool:
+        """Tells whether the field is written for that component."""
+        return self._holds(self.written, component)
+
+    def is_shown(self, component: Declared) -> bool:
+        """Tells whether `info` shows the field for that component."""
+        when = self.written if self.shown is None else self.shown
+        return self.info is not None and self._holds(when, component)
+
+    def _holds(self, when: Written, component: Declared) -> bool:
         if callable(when):
             return bool(when(component))
         if when == "unless default":
@@ -143,11 +175,16 @@ class FieldSpec:
         values[self.name] = value
 
 
+def make_fields(cls: type) -> None:
+    """Makes attrs' fields of the declarations in a component class."""
+    for name, declared in tuple(vars(cls).items()):
+        if isinstance(declared, FieldSpec):
+            setattr(cls, name, declared.field(name))
+
+
 def field_specs(cls: type) -> tuple[FieldSpec, ...]:
     """Returns the declarations of the fields of a component class, in file order."""
-    return tuple(
-        _named(attribute.metadata[_SPEC], attribute.name) for attribute in attrs.fields(cls)
-    )
+    return tuple(attribute.metadata[_SPEC] for attribute in attrs.fields(cls))
 
 
 def _number(value: float) -> str:
@@ -156,101 +193,42 @@ def _number(value: float) -> str:
     return f"{text} in single precision" if math.isinf(value) else text
 
 
-@functools.cache
-def _named(declared: FieldSpec, name: str) -> FieldSpec:
-    """Returns a declaration, completed with defaults that follow from the name of the field."""
-    words = name.replace("_", "-")
-    return attrs.evolve(
-        declared,
-        name=name,
-        token=f"<{_camel_case(name)}>" if declared.token == "auto" else declared.token,
-        config=words if declared.config == "auto" else declared.config,
-        label=words if declared.label == "auto" else declared.label,
-    )
-
-
 def _camel_case(name: str) -> str:
     return re.sub(r"(?:^|_)([a-z0-9])", lambda match: match[1].upper(), name)
 
 
-def declare(
-    kind: kinds.Kind,
-    *,
-    default: Any = _REQUIRED,
-    token: str = "auto",
-    old_tokens: tuple[str, ...] = (),
-    config: str | None = "auto",
-    unset_below: float | None = None,
-    absent: Any = _REQUIRED,
-    written: Written = "always",
-    shape: Shape = (),
-    may_be_empty: bool = False,
-    parameter: bool = False,
-    info: str | None = "auto",
-    shown: Shown | None = None,
-    show: Callable[[str, Any], str] | None = None,
-    minimum: float | None = None,
-    above: float | None = None,
-    maximum: float | None = None,
-) -> Any:
-    """Declares a field; see FieldSpec for the arguments. `info` is its label, or None to hide it.
-
-    By default `info` shows a field on the condition on which it is written.
-    """
-    if info is None:
-        shown = "never"
-    spec = FieldSpec(
-        name="",
-        kind=kind,
-        token=token,
-        old_tokens=old_tokens,
-        config=config,
-        unset_below=unset_below,
-        default=default,
-        absent=absent,
-        written=written,
-        shape=shape,
-        may_be_empty=may_be_empty,
-        parameter=parameter,
-        shown=written if shown is None else shown,
-        label="auto" if info is None else info,
-        show=show,
-        minimum=minimum,
-        above=above,
-        maximum=maximum,
-    )
-    if default is _REQUIRED:
-        start: Any = attrs.NOTHING
-    elif callable(default):
-        start = attrs.Factory(default, takes_self=True)
-    else:
-        start = default
-    return attrs.field(
-        default=start, converter=kind.converter, eq=kind.comparison, metadata={_SPEC: spec}
-    )
+def _declaring(make: Callable[P, FieldSpec]) -> Callable[P, Any]:
+    """Returns a function that declares fields: to type checkers they have the types of values."""
+    return make
 
 
-integer = functools.partial(declare, kinds.Integer())
+def declare(kind: kinds.Kind, **settings: Any) -> Any:
+    """Declares a field of any kind; see FieldSpec for the settings."""
+    return FieldSpec(kind=kind, **settings)
+
+
+_declare = _declaring(FieldSpec)
+integer = functools.partial(_declare, kind=kinds.Integer())
 """Declares a 32-bit integer."""
-real = functools.partial(declare, kinds.Real())
+real = functools.partial(_declare, kind=kinds.Real())
 """Declares a number of single precision."""
-double = functools.partial(declare, kinds.Real(double=True))
+double = functools.partial(_declare, kind=kinds.Real(double=True))
 """Declares a number that files hold in double precision."""
-boolean = functools.partial(declare, kinds.Boolean())
+boolean = functools.partial(_declare, kind=kinds.Boolean())
 """Declares a bool."""
 flag = functools.partial(
-    declare, kinds.Flag(), default=False, absent=False, written="unless default"
+    _declare, kind=kinds.Flag(), default=False, absent=False, written="unless default"
 )
 """Declares a bool that is true in a file if its token is there."""
-integers = functools.partial(declare, kinds.Integers())
+integers = functools.partial(_declare, kind=kinds.Integers())
 """Declares a tuple of integers."""
-integer_pairs = functools.partial(declare, kinds.IntegerPairs(), config=None)
+integer_pairs = functools.partial(_declare, kind=kinds.IntegerPairs(), config=None)
 """Declares a tuple of pairs of integers."""
-vector = functools.partial(declare, kinds.VECTOR, config=None)
+vector = functools.partial(_declare, kind=kinds.VECTOR, config=None)
 """Declares a float32 vector."""
-matrix = functools.partial(declare, kinds.MATRIX, config=None)
+matrix = functools.partial(_declare, kind=kinds.MATRIX, config=None)
 """Declares a float32 matrix."""
-double_vector = functools.partial(declare, kinds.DOUBLE_VECTOR, config=None)
+double_vector = functools.partial(_declare, kind=kinds.DOUBLE_VECTOR, config=None)
 """Declares a float64 vector."""
-double_matrix = functools.partial(declare, kinds.DOUBLE_MATRIX, config=None)
+double_matrix = functools.partial(_declare, kind=kinds.DOUBLE_MATRIX, config=None)
 """Declares a float64 matrix."""

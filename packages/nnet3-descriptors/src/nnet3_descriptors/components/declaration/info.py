@@ -53,8 +53,8 @@ def items(component: Declared, entries: Iterable[InfoEntry]) -> str:
             parts.append(entry(component))
         elif entry in specs:
             spec = specs[entry]
-            if spec.holds(spec.shown, component):
-                parts.append((spec.show or item)(spec.label, getattr(component, entry)))
+            if spec.is_shown(component):
+                parts.append((spec.show or item)(spec.info or "", getattr(component, entry)))
         else:
             parts.append(item(entry.replace("_", "-"), getattr(component, entry)))
     return "".join(parts)

@@ -31,6 +31,30 @@ def normal(
     return values
 
 
+def normal_vector(
+    config: ConfigLine,
+    rng: np.random.Generator,
+    size_key: str,
+    prefix: str,
+    *,
+    mean: float = 0.0,
+    stddev: float = 0.0,
+) -> Array:
+    """Returns a vector whose size and distribution the line gives, as 'PREFIX-mean' and so on.
+
+    Args:
+        config: The line.
+        rng: Source of the values.
+        size_key: The key that gives their number.
+        prefix: The beginning of the other keys.
+        mean: The default mean.
+        stddev: The default standard deviation; if it is 0, all are equal.
+    """
+    size = config.integer(size_key, minimum=1)
+    mean = config.real(f"{prefix}-mean", mean)
+    return normal(rng, size, config.real(f"{prefix}-stddev", stddev, minimum=0.0), mean)
+
+
 def filled(shape: int | tuple[int, ...], value: float) -> Array:
     """Returns a float32 array of the given shape that holds one value.
 

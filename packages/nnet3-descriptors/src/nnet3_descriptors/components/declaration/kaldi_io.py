@@ -126,7 +126,7 @@ def write_component(writer: Writer, component: base.Component) -> None:
     """Writes a component, from the token of its type on."""
     writer.token(f"<{component.type}>")
     for spec in component.FIELDS:
-        if spec.holds(spec.written, component):
+        if spec.is_written(component):
             _write_field(writer, spec, component)
         for repeated, before in component.REPEATED:
             if before == spec.name:
