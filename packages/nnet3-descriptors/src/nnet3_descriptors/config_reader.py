@@ -68,9 +68,11 @@ def parse_config(
         DescriptorSyntaxError: A descriptor has a syntax error.
         NetworkError: The network is invalid, but no single line is at fault.
     """
-    components = {} if base is None else _components_of(base)
-    nodes = () if base is None else base.nodes
-    return extend_network(text, components, nodes, rng=rng or np.random.default_rng(0))
+    rng = rng or np.random.default_rng(0)
+    if base is None:
+        return extend_network(text, {}, (), rng=rng)
+    components = dict(zip(base.component_names, base.components, strict=True))
+    return extend_network(text, components, base.nodes, rng=rng)
 
 
 def extend_network(
@@ -119,10 +121,6 @@ def extend_network(
         if blamed is not None:
             raise blamed.error(str(error), "input") from error
         raise
-
-
-def _components_of(nnet: Nnet) -> dict[str, Component]:
-    return dict(zip(nnet.component_names, nnet.components, strict=True))
 
 
 def _nodes_without(nodes: Iterable[Node], redefined: Mapping[str, ConfigLine]) -> Iterator[Node]:

@@ -5,13 +5,10 @@ from typing import Final
 
 import numpy as np
 
-NAME_PATTERN: Final = r"[A-Za-z_][A-Za-z0-9_.-]*"
-"""A valid name of a node or component, as a regular expression."""
-
 TOKEN_CHARACTERS: Final = "printable text without spaces, ASCII, without \"'#= and no comment"
 """The definition of a token, for error messages; see `is_token`."""
 
-_NAME = re.compile(NAME_PATTERN)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _TOKEN = re.compile(r"(?!//)[!$-&(-<>-~]+")
 _INTEGER = re.compile(r"\s*[+-]?[0-9]+\s*")
 

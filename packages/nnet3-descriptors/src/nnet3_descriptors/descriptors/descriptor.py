@@ -177,9 +177,8 @@ class _Normalizer:
         self._check_counts(expression, parts_of)
         self._spend(expression, parts_of)
         try:
-            if not parts_of:
-                return (_leaf(expression),)
-            return tuple(_apply(expression, terms) for terms in zip(*parts_of, strict=True))
+            terms_of = zip(*parts_of, strict=True) if parts_of else [()]
+            return tuple(_apply(expression, terms) for terms in terms_of)
         except NetworkError as error:
             raise self._error(str(error), expression) from error
 
@@ -206,19 +205,13 @@ class _Normalizer:
         return DescriptorSyntaxError(message, self._source, expression.span)
 
 
-def _leaf(expression: Expression) -> SumDescriptor:
-    """Returns the normal form of a form without operands."""
-    match expression.form, expression.values:
-        case "Const", (float(value), int(num_columns)):
-            return Const(value, num_columns)
-        case _, (str(name),):
-            return forms.Node(name)
-    raise AssertionError(expression)
-
-
 def _apply(expression: Expression, terms: Sequence[SumDescriptor]) -> SumDescriptor:
     """Returns the normal form of a form applied to operands of one part each."""
     match expression.form, expression.values:
+        case "", (str(name),):
+            return forms.Node(name)
+        case "Const", (float(value), int(num_columns)):
+            return Const(value, num_columns)
         case "Sum", ():
             return _sum(terms)
         case "Failover", ():

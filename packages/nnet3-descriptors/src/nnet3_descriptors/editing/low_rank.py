@@ -10,7 +10,6 @@ from nnet3_descriptors.components import (
     Component,
     LinearComponent,
     NaturalGradientAffineComponent,
-    UpdatableComponent,
 )
 from nnet3_descriptors.components.affine import AffineFamily
 from nnet3_descriptors.descriptors import Descriptor
@@ -29,7 +28,6 @@ _LOGGER = logging.getLogger(__name__)
 
 _RANK_IN_FIRST, _RANK_IN_SECOND, _RANK_OUT = 40, 20, 80
 """Ranks of the Fisher-matrix estimates of the components that are made, as Kaldi sets them."""
-_SETTINGS = tuple(spec.name for spec in UpdatableComponent.FIELDS)
 
 
 def reduce_rank(nnet: Nnet, pattern: str, rank: int) -> Nnet:
@@ -183,21 +181,20 @@ def _decompose(
         *(name, input_dim, output_dim, input_dim, rank, rank, output_dim),
     )
     _LOGGER.info("shrinkage ratio : %g", shrinkage)
-    settings = {name: getattr(component, name) for name in _SETTINGS}
     scales = np.sqrt(singular_values[:rank])
     return (
         LinearComponent(
             params=(scales[:, None] * right[:rank]).astype(np.float32),
             rank_in=_RANK_IN_FIRST,
             rank_out=_RANK_OUT,
-            **settings,
+            **component.training_settings,
         ),
         NaturalGradientAffineComponent(
             linear_params=(left[:, :rank] * scales).astype(np.float32),
             bias_params=component.bias_params,
             rank_in=_RANK_IN_SECOND,
             rank_out=_RANK_OUT,
-            **settings,
+            **component.training_settings,
         ),
     )
 

@@ -22,7 +22,6 @@ from nnet3_descriptors.nnet import Nnet
 
 _LOGGER = logging.getLogger(__name__)
 _DROPOUT_PROPORTION: Final = "dropout_proportion"
-_TRAINING_SETTINGS: Final = tuple(spec.name for spec in UpdatableComponent.FIELDS)
 
 U = TypeVar("U", bound=UpdatableComponent)
 
@@ -161,5 +160,5 @@ def _with_blocks(component: Component) -> Component:
         num_blocks=component.num_repeats,
         linear_params=np.tile(component.linear_params, (component.num_repeats, 1)),
         bias_params=np.tile(component.bias_params, component.num_repeats),
-        **{name: getattr(component, name) for name in _TRAINING_SETTINGS},
+        **component.training_settings,
     )

@@ -90,33 +90,45 @@ class Writer(ABC):
     def integer_pairs(self, values: Sequence[tuple[int, int]]) -> None:
         """Writes a vector of pairs of 32-bit integers."""
 
-    @abstractmethod
-    def vector(self, values: NDArray[np.float32]) -> None:
-        """Writes a vector, (size,) float32."""
+    def vector(self, values: NDArray[Any]) -> None:
+        """Writes a vector, (size,), in single precision."""
+        self._array("FV", values)
 
-    @abstractmethod
-    def matrix(self, values: NDArray[np.float32]) -> None:
-        """Writes a matrix, (rows, cols) float32."""
+    def matrix(self, values: NDArray[Any]) -> None:
+        """Writes a matrix, (rows, cols), in single precision."""
+        self._array("FM", values)
 
     def compressed_matrix(self, matrix: compressed.CompressedMatrix) -> None:
         """Writes a compressed matrix; as text its values, since text has no compressed form."""
         self.matrix(matrix.decompressed())
 
-    @abstractmethod
     def double_vector(self, values: NDArray[np.float64]) -> None:
-        """Writes a vector, (size,) float64."""
+        """Writes a vector, (size,), in double precision."""
+        self._array("DV", values)
 
-    @abstractmethod
     def double_matrix(self, values: NDArray[np.float64]) -> None:
-        """Writes a matrix, (rows, cols) float64."""
+        """Writes a matrix, (rows, cols), in double precision."""
+        self._array("DM", values)
 
-    @abstractmethod
     def symmetric_matrix(self, values: NDArray[Any]) -> None:
         """Writes the rows of a matrix, (size, size), up to the diagonal, in single precision."""
+        self._triangle("FP", values)
 
-    @abstractmethod
     def double_symmetric_matrix(self, values: NDArray[np.float64]) -> None:
         """Writes the rows of a matrix, (size, size), up to the diagonal, in double precision."""
+        self._triangle("DP", values)
+
+    @abstractmethod
+    def _array(self, token: str, values: NDArray[Any]) -> None:
+        """Writes a vector or a matrix; the token, of binary files, begins with its precision."""
+
+    @abstractmethod
+    def _triangle(self, token: str, values: NDArray[Any]) -> None:
+        """Writes the rows of a matrix up to the diagonal."""
+
+
+_DTYPES: Final = {"F": "<f4", "D": "<f8"}
+"""The types of numbers of single and of double precision."""
 
 
 class BinaryWriter(Writer):
@@ -150,21 +162,13 @@ class BinaryWriter(Writer):
 
     integer_pairs = integers
 
-    def _array(self, token: str, values: NDArray[Any], dtype: str) -> None:
+    def _array(self, token: str, values: NDArray[Any]) -> None:
         self.token(token)
         for size in values.shape:
             self.integer(size)
-        contiguous = np.ascontiguousarray(values, dtype=dtype)
+        contiguous = np.ascontiguousarray(values, dtype=_DTYPES[token[0]])
         if contiguous.size:
             self.chunks.append(contiguous.data.cast("B"))
-
-    def vector(self, values: NDArray[np.float32]) -> None:
-        """Writes a vector, (size,) float32."""
-        self._array("FV", values, "<f4")
-
-    def matrix(self, values: NDArray[np.float32]) -> None:
-        """Writes a matrix, (rows, cols) float32."""
-        self._array("FM", values, "<f4")
 
     def compressed_matrix(self, matrix: compressed.CompressedMatrix) -> None:
         """Writes a compressed matrix as it is stored."""
@@ -172,26 +176,10 @@ class BinaryWriter(Writer):
         self.raw(matrix.header.pack())
         self.raw(matrix.body)
 
-    def double_vector(self, values: NDArray[np.float64]) -> None:
-        """Writes a vector, (size,) float64."""
-        self._array("DV", values, "<f8")
-
-    def double_matrix(self, values: NDArray[np.float64]) -> None:
-        """Writes a matrix, (rows, cols) float64."""
-        self._array("DM", values, "<f8")
-
-    def symmetric_matrix(self, values: NDArray[Any]) -> None:
-        """Writes the rows of a matrix, (size, size), up to the diagonal, in single precision."""
-        self._triangle("FP", values, "<f4")
-
-    def double_symmetric_matrix(self, values: NDArray[np.float64]) -> None:
-        """Writes the rows of a matrix, (size, size), up to the diagonal, in double precision."""
-        self._triangle("DP", values, "<f8")
-
-    def _triangle(self, token: str, values: NDArray[Any], dtype: str) -> None:
+    def _triangle(self, token: str, values: NDArray[Any]) -> None:
         self.token(token)
         self.integer(len(values))
-        self.raw(values[np.tril_indices(len(values))].astype(dtype).tobytes())
+        self.raw(values[np.tril_indices(len(values))].astype(_DTYPES[token[0]]).tobytes())
 
 
 class TextWriter(Writer):
@@ -225,12 +213,11 @@ class TextWriter(Writer):
         """Writes a vector of pairs of 32-bit integers."""
         self.raw(f"[ {''.join(f'{first},{second} ' for first, second in values)}]\n".encode())
 
-    def vector(self, values: NDArray[Any]) -> None:
-        """Writes a vector, (size,)."""
-        self.raw(b" [ " + _text(values.tolist()) + b"]\n")
-
-    def matrix(self, values: NDArray[Any]) -> None:
-        """Writes a matrix, (rows, cols), a row on each line."""
+    def _array(self, token: str, values: NDArray[Any]) -> None:
+        """Writes a vector on one line, or a matrix with a row on each line."""
+        if values.ndim == 1:
+            self.raw(b" [ " + _text(values.tolist()) + b"]\n")
+            return
         if values.size == 0:
             self.raw(b" [ ]\n")
             return
@@ -239,15 +226,9 @@ class TextWriter(Writer):
             self.raw(b"\n  " + _text(row.tolist()))
         self.raw(b"]\n")
 
-    double_vector = vector
-    double_matrix = matrix
-
-    def symmetric_matrix(self, values: NDArray[Any]) -> None:
-        """Writes the rows of a matrix, (size, size), up to the diagonal, in single precision."""
+    def _triangle(self, token: str, values: NDArray[Any]) -> None:
         rows = [_text(row[: number + 1].tolist()) for number, row in enumerate(values)]
         self.raw(b"[\n" + b"\n".join(rows) + b"]\n" if rows else b"[ ]\n")
-
-    double_symmetric_matrix = symmetric_matrix
 
 
 def new_writer(*, binary: bool = True) -> Writer:

@@ -379,6 +379,11 @@ class UpdatableComponent(Component):
     """The lines of `info` with which all updatable types begin."""
 
     @property
+    def training_settings(self) -> dict[str, Any]:
+        """The values of the fields that all updatable types have, by name."""
+        return {spec.name: getattr(self, spec.name) for spec in UpdatableComponent.FIELDS}
+
+    @property
     def is_updated(self) -> bool:
         """Whether training changes it: it has parameters, and its learning rate is not 0."""
         return bool(self.properties & ComponentProperties.UPDATABLE) and self.learning_rate != 0.0

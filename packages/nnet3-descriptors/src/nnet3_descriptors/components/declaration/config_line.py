@@ -9,11 +9,10 @@ import numpy as np
 
 from nnet3_descriptors import errors, similar_names
 from nnet3_descriptors.indexes import INT32_MAX, INT32_MIN, is_int32
-from nnet3_descriptors.text import parse_integer, parse_real
+from nnet3_descriptors.text import is_valid_name, parse_integer, parse_real
 
 T = TypeVar("T")
 
-_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _FIRST_WORD: Final = re.compile(r"[^\s=]+(?=\s|$)")
 
 _MISSPELT: Final = 0.8
@@ -193,7 +192,7 @@ def _parse_pair(source: str, position: int, end: int) -> tuple[str, ConfigValue,
     """Reads `key=value` at `position`; returns key, value and the position behind them."""
     equals = source.find("=", position, end)
     key = source[position : equals if equals >= 0 else end]
-    if equals < 0 or not _KEY.fullmatch(key):
+    if equals < 0 or not is_valid_name(key):
         word_end = position + len(key.split(maxsplit=1)[0]) if key.strip() else equals
         raise errors.ConfigError("expected 'key=value'", source, (position, word_end))
     start, key_span = equals + 1, (position, equals)
