@@ -76,6 +76,13 @@ class Propagation(NamedTuple):
     panels: Panels | None = None
     splice: TimeSplice | None = None
 
+    def remembered(self, name: str, *shape: int, dtype: npt.DTypeLike | None = None) -> Array:
+        """Memory for an array that later commands find in the memo, if there is one."""
+        if self.memo is None:
+            return self.tape.scratch(*shape, dtype=dtype)
+        self.memo[name] = self.tape.persistent(*shape, dtype=dtype)
+        return self.memo[name]
+
 
 class Backpropagation(NamedTuple):
     """The operands of a Backprop command.
@@ -433,14 +440,18 @@ def as_blocks(a: Array, dim: int) -> Array:
     return a.reshape(rows, cols // dim, dim)
 
 
-def flat_blocks(tape: Operations, a: Array, dim: int) -> Array:
-    """(rows, k dim) as (rows k, dim), copied to scratch memory if there is no such view."""
-    blocks = as_blocks(a, dim)
-    if blocks.ndim == 2:
-        return blocks
+def contiguous(tape: Operations, a: Array) -> Array:
+    """An array, or a copy in scratch memory if its elements lie apart."""
+    if a.flags.c_contiguous:
+        return a
     copy = tape.scratch(*a.shape)
     tape.copy(a, copy)
-    return as_blocks(copy, dim)
+    return copy
+
+
+def flat_blocks(tape: Operations, a: Array, dim: int) -> Array:
+    """(rows, k dim) as (rows k, dim), copied to scratch memory if there is no such view."""
+    return a if a.shape[1] == dim else as_blocks(contiguous(tape, a), dim)
 
 
 def same_blocks(a: Array, b: Array, dim: int) -> tuple[Array, Array]:

@@ -13,6 +13,7 @@ from nnet3_runtime_cuda.kernels.base import (
     Kernel,
     Propagation,
     column_blocks,
+    contiguous,
     copy_unless_same,
 )
 from nnet3_runtime_cuda.kernels.parameters import add_count_above
@@ -22,10 +23,7 @@ from nnet3_runtime_cuda.operations import Array, Operations
 
 def record_gather_columns(tape: Operations, source: Array, columns: Array, out: Array) -> None:
     """Records out[:, i] = source[:, columns[i]], for any strides of source and out."""
-    if not source.flags.c_contiguous:
-        copy = tape.scratch(*source.shape)
-        tape.copy(source, copy)
-        source = copy
+    source = contiguous(tape, source)
     target = out if out.flags.c_contiguous else tape.scratch(*out.shape)
     tape.take_columns(source, columns, target)
     if target is not out:

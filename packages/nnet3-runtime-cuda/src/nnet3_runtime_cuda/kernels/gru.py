@@ -21,7 +21,15 @@ from nnet3_runtime_cuda.operations.gradients import AffineGradient, NaturalGradi
 
 
 class _GruKernel(Kernel):
-    """The common base of both units: c = (1 - z) h + z c_prev, and the statistics of the tanh."""
+    """The common base of both units: c = (1 - z) h + z c_prev, and the statistics of the tanh.
+
+    Attributes:
+        z_at, hpart_at, c_prev_at: The columns of these parts in the input.
+    """
+
+    z_at: slice
+    hpart_at: slice
+    c_prev_at: slice
 
     def prepare(self) -> None:
         """Finds the parameters and turns averages in the component into sums."""
@@ -43,30 +51,56 @@ class _GruKernel(Kernel):
             self_repair_total=float(self.self_repair_total[0, 0]),
         )
 
-    def _record_cell(self, tape: Operations, z: Array, h: Array, c_prev: Array, c: Array) -> None:
-        """Records c = h + z (c_prev - h)."""
-        tape.subtract(c_prev, h, c)
-        tape.multiply(z, c, c)
+    # ---- what the units differ in ----
+
+    def _record_recurrent(self, tape: Operations, x: Array, out: Array) -> None:
+        """Records out = the part of the argument of the tanh that depends on the unit before."""
+        raise NotImplementedError
+
+    def _backprop_recurrent(self, b: Backpropagation, da: Array) -> None:
+        """Records the backward pass of `_record_recurrent`, and the gradient of w_h."""
+        raise NotImplementedError
+
+    # ---- what they share ----
+
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        tape, dim = p.tape, self.component.cell_dim
+        h, c = p.y[:, :dim], p.y[:, dim:]
+        self._record_recurrent(tape, p.x, h)
+        tape.add(h, p.x[:, self.hpart_at], h)
+        tape.tanh(h, h)
+        # c = h + z (c_prev - h)
+        tape.subtract(p.x[:, self.c_prev_at], h, c)
+        tape.multiply(p.x[:, self.z_at], c, c)
         tape.add(c, h, c)
 
-    def _record_cell_backward(
-        self, b: Backpropagation, z: Array, h: Array, c_prev: Array, z_at: slice, c_prev_at: slice
-    ) -> Array:
+    def backprop(self, b: Backpropagation) -> None:
+        """Records the backward pass."""
+        if b.dx is not None and not b.add:
+            b.tape.fill(0.0, b.dx)
+        da = self._record_cell_backward(b)
+        if b.dx is not None:
+            b.tape.add(b.dx[:, self.hpart_at], da, b.dx[:, self.hpart_at])
+        self._backprop_recurrent(b, da)
+
+    def _record_cell_backward(self, b: Backpropagation) -> Array:
         """Records the backward pass of c = (1 - z) h + z c_prev.
 
-        Adds to the columns z_at and c_prev_at of dx; returns scratch memory with the derivative
-        with respect to the argument of the tanh whose value is h, self-repair included.
+        Adds to the columns of z and c_prev in dx; returns scratch memory with the derivative with
+        respect to the argument of the tanh whose value is h, self-repair included.
         """
         tape, dim = b.tape, self.component.cell_dim
+        h, z, c_prev = b.y[:, :dim], b.x[:, self.z_at], b.x[:, self.c_prev_at]
         dh_out, dc = b.dy[:, :dim], b.dy[:, dim:]
         term, dh = tape.scratch(*dc.shape), tape.scratch(*dc.shape)
         if b.dx is not None:
             tape.subtract(c_prev, h, term)
             tape.multiply(term, dc, term)
-            tape.add(b.dx[:, z_at], term, b.dx[:, z_at])
+            tape.add(b.dx[:, self.z_at], term, b.dx[:, self.z_at])
         tape.multiply(dc, z, term)
         if b.dx is not None:
-            tape.add(b.dx[:, c_prev_at], term, b.dx[:, c_prev_at])
+            tape.add(b.dx[:, self.c_prev_at], term, b.dx[:, self.c_prev_at])
         tape.subtract(dc, term, dh)
         tape.add(dh, dh_out, dh)
         tanh_derivative(tape, h, term)
@@ -128,34 +162,23 @@ class GruNonlinearityKernel(_GruKernel):
             )
         )
 
-    def propagate(self, p: Propagation) -> None:
-        """Records the forward pass."""
-        tape, dim = p.tape, self.component.cell_dim
-        h, c = p.y[:, :dim], p.y[:, dim:]
-        gated = tape.scratch(len(p.x), self.component.recurrent_dim)
-        tape.multiply(p.x[:, self.r_at], p.x[:, self.s_prev_at], gated)
-        record_product(self.store, tape, gated, self.w_h, h)
-        tape.add(h, p.x[:, self.hpart_at], h)
-        tape.tanh(h, h)
-        self._record_cell(tape, p.x[:, self.z_at], h, p.x[:, self.c_prev_at], c)
+    def _record_recurrent(self, tape: Operations, x: Array, out: Array) -> None:
+        """Records out = (s_prev r) W^T."""
+        record_product(self.store, tape, self._gated(tape, x), self.w_h, out)
 
-    def backprop(self, b: Backpropagation) -> None:
-        """Records the backward pass."""
-        tape = b.tape
-        if b.dx is not None and not b.add:
-            tape.fill(0.0, b.dx)
-        h = b.y[:, : self.component.cell_dim]
-        z, c_prev = b.x[:, self.z_at], b.x[:, self.c_prev_at]
-        da = self._record_cell_backward(b, z, h, c_prev, self.z_at, self.c_prev_at)
-        r, s_prev = b.x[:, self.r_at], b.x[:, self.s_prev_at]
+    def _gated(self, tape: Operations, x: Array) -> Array:
+        gated = tape.scratch(len(x), self.component.recurrent_dim)
+        tape.multiply(x[:, self.r_at], x[:, self.s_prev_at], gated)
+        return gated
+
+    def _backprop_recurrent(self, b: Backpropagation, da: Array) -> None:
+        """Records the backward pass of (s_prev r) W^T."""
+        tape, r, s_prev = b.tape, b.x[:, self.r_at], b.x[:, self.s_prev_at]
         if b.update:
-            gated = tape.scratch(*r.shape)
-            tape.multiply(r, s_prev, gated)
-            gradient = AffineGradient([gated], da, self.store.directions["w_h"])
+            gradient = AffineGradient([self._gated(tape, b.x)], da, self.store.directions["w_h"])
             record_affine_gradient(tape, gradient, self.natural(self.preconditioner))
         if b.dx is None:
             return
-        tape.add(b.dx[:, self.hpart_at], da, b.dx[:, self.hpart_at])
         dgated, term = tape.scratch(*r.shape), tape.scratch(*r.shape)
         tape.matmul(da, self.w_h, dgated)
         tape.multiply(dgated, s_prev, term)
@@ -181,30 +204,17 @@ class OutputGruNonlinearityKernel(_GruKernel):
             NaturalGradientOptions(rank=c.rank, update_period=c.update_period, alpha=c.alpha)
         )
 
-    def propagate(self, p: Propagation) -> None:
-        """Records the forward pass."""
-        tape, dim = p.tape, self.component.cell_dim
-        h, c = p.y[:, :dim], p.y[:, dim:]
-        c_prev = p.x[:, self.c_prev_at]
-        tape.multiply(c_prev, self.w_h, h)
-        tape.add(h, p.x[:, self.hpart_at], h)
-        tape.tanh(h, h)
-        self._record_cell(tape, p.x[:, self.z_at], h, c_prev, c)
+    def _record_recurrent(self, tape: Operations, x: Array, out: Array) -> None:
+        """Records out = w_h c_prev."""
+        tape.multiply(x[:, self.c_prev_at], self.w_h, out)
 
-    def backprop(self, b: Backpropagation) -> None:
-        """Records the backward pass."""
-        tape = b.tape
-        if b.dx is not None and not b.add:
-            tape.fill(0.0, b.dx)
-        h = b.y[:, : self.component.cell_dim]
-        z, c_prev = b.x[:, self.z_at], b.x[:, self.c_prev_at]
-        da = self._record_cell_backward(b, z, h, c_prev, self.z_at, self.c_prev_at)
-        term = tape.scratch(*da.shape)
+    def _backprop_recurrent(self, b: Backpropagation, da: Array) -> None:
+        """Records the backward pass of w_h c_prev."""
+        tape, term = b.tape, b.tape.scratch(*da.shape)
         if b.update:
-            tape.multiply(c_prev, da, term)
+            tape.multiply(b.x[:, self.c_prev_at], da, term)
             natural, direction = self.natural(self.preconditioner), self.store.directions["w_h"]
             record_vector_update(tape, term, direction, natural, is_scratch=True)
         if b.dx is not None:
-            tape.add(b.dx[:, self.hpart_at], da, b.dx[:, self.hpart_at])
             tape.multiply(da, self.w_h, term)
             tape.add(b.dx[:, self.c_prev_at], term, b.dx[:, self.c_prev_at])

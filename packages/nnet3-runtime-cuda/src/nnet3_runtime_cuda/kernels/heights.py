@@ -159,9 +159,8 @@ def _patch_copies(c: TimeHeightConvolutionComponent) -> list[PatchCopy]:
         for number, height in enumerate(range(run.low, run.high + 1)):
             column = run.columns.start + number * filters
             single = HeightRun(run.time, height, height, slice(column, column + filters))
-            pieces += [
-                (single, part) for part in _outside(heights_within(c, height, height), inner)
-            ]
+            whole = heights_within(c, height, height)
+            pieces += [(single, part) for part in _outside(whole, inner)]
         copies += [_patch_copy(c, each, heights) for each, heights in pieces if len(heights)]
     return copies
 

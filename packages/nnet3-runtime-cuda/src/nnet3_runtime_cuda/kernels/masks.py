@@ -108,9 +108,7 @@ class GeneralDropoutKernel(Kernel):
             return
         indexes, tape, dim = p.indexes, p.tape, self.component.block_dim
         shape = (indexes.num_mask_rows, dim)
-        mask = tape.scratch(*shape) if p.memo is None else tape.persistent(*shape)
-        if p.memo is not None:
-            p.memo["mask"] = mask
+        mask = p.remembered("mask", *shape)
         if self.component.specaugment_max_proportion != 0.0:
             tape.copy(tape.host(self._draw_bands, *shape), mask)
         else:
@@ -193,9 +191,7 @@ class SpecAugmentTimeMaskKernel(Kernel):
             copy_unless_same(p.tape, p.x, p.y)
             return
         indexes, rows = p.indexes, len(p.x)
-        mask = p.tape.scratch(rows, 1) if p.memo is None else p.tape.persistent(rows, 1)
-        if p.memo is not None:
-            p.memo["mask"] = mask
+        mask = p.remembered("mask", rows, 1)
         p.tape.copy(p.tape.host(partial(self._draw, indexes), *mask.shape), mask)
         p.tape.multiply(p.x, mask, p.y)
 

@@ -164,10 +164,8 @@ class BatchNormKernel(Kernel):
                 tape.add(out, self.offset, out)
             return
         x, c = flat_blocks(tape, p.x, dim), self.component
-        memory = tape.scratch if p.memo is None else tape.persistent
-        moments, scale = memory(2, dim, dtype=np.float64), memory(1, dim)[0]
-        if p.memo is not None:
-            p.memo["moments"], p.memo["scale"] = moments, scale
+        moments = p.remembered("moments", 2, dim, dtype=np.float64)
+        scale = p.remembered("scale", dim)
         tape.within_range(partial(self._record_moments, tape, x, moments), moments)
         mean, deviation = tape.scratch(dim), tape.scratch(dim, dtype=np.float64)
         tape.copy(moments[0], mean)

@@ -9,7 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from nnet3_descriptors import components
 
-from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation, StatsStorage
+from nnet3_runtime_cuda.kernels.base import (
+    Backpropagation,
+    Kernel,
+    Propagation,
+    StatsStorage,
+    contiguous,
+)
 from nnet3_runtime_cuda.kernels.normalize import SMALLEST_PROBABILITY, softmax, softmax_backward
 from nnet3_runtime_cuda.kernels.parameters import (
     add_count_above,
@@ -101,9 +107,7 @@ class RestrictedAttentionKernel(Kernel):
         """Records the forward pass; keeps the weights for later commands."""
         tape, c, rows = p.tape, self.component, len(p.y)
         shape = (rows, c.num_heads * c.context_dim)
-        weights = tape.scratch(*shape) if p.memo is None else tape.persistent(*shape)
-        if p.memo is not None:
-            p.memo["c"] = weights
+        weights = p.remembered("c", *shape)
         heads = [_Head.of(c, p.x, h, p.indexes, rows) for h in range(c.num_heads)]
         tape.within_range(partial(self._record_weights, tape, heads, weights), weights)
         term = tape.scratch(rows, c.value_dim)
@@ -379,10 +383,7 @@ class DistributeKernel(Kernel):
 
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""
-        tape, source = p.tape, p.x
-        if not source.flags.c_contiguous:
-            source = tape.scratch(*p.x.shape)
-            tape.copy(p.x, source)
+        tape, source = p.tape, contiguous(p.tape, p.x)
         target = p.y if p.y.flags.c_contiguous else tape.scratch(*p.y.shape)
         tape.take_rows(source.reshape(-1, p.y.shape[1]), self._blocks(p.indexes), target)
         if target is not p.y:

@@ -7,7 +7,13 @@ import itertools
 import numpy as np
 from nnet3_descriptors.components import ConvolutionComponent, MaxpoolingComponent
 
-from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation, column_blocks
+from nnet3_runtime_cuda.kernels.base import (
+    Backpropagation,
+    Kernel,
+    Propagation,
+    column_blocks,
+    contiguous,
+)
 from nnet3_runtime_cuda.kernels.fixed_maps import record_gather_columns
 from nnet3_runtime_cuda.kernels.parameters import add_column_sum
 from nnet3_runtime_cuda.kernels.registry import kernel_for
@@ -92,13 +98,6 @@ class ConvolutionKernel(Kernel):
         ]
         self.patches = PatchMap(np.concatenate(columns, axis=None), c.input_dim)
 
-    def _contiguous(self, tape: Operations, a: Array) -> Array:
-        if a.flags.c_contiguous:
-            return a
-        copy = tape.scratch(*a.shape)
-        tape.copy(a, copy)
-        return copy
-
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""
         tape, (count, width) = p.tape, self.filters.shape
@@ -116,7 +115,7 @@ class ConvolutionKernel(Kernel):
     def backprop(self, b: Backpropagation) -> None:
         """Records the backward pass."""
         tape, (count, width) = b.tape, self.filters.shape
-        dy = self._contiguous(tape, b.dy).reshape(-1, count)
+        dy = contiguous(tape, b.dy).reshape(-1, count)
         if b.dx is not None:
             patches = self.patches.scratch_for_scatter(tape, len(b.dy))
             product = tape.scratch(len(dy), width)

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_computation import commands as c
 from nnet3_computation.computation import NnetComputation
-from nnet3_descriptors.components import ComponentProperties, PrecomputedIndexes
 
 from nnet3_runtime_cuda.device import DeviceNnet
 from nnet3_runtime_cuda.kernels import KnownPart, Memo
@@ -50,6 +49,7 @@ class Binding:
         signs: The packed signs of the output value of the next command, which then has no values;
             usually None.
         replaced: Components whose gradient replaces the old content.
+        num_updates: The number of commands that compute a part of the gradient of a component.
         position: Of the current command.
     """
 
@@ -97,7 +97,7 @@ class Binding:
         self._num_forward = 0
         self._labels: dict[int, int] = {}
         self._loop_to: int | None = None
-        self._num_updates = Counter(
+        self.num_updates = Counter(
             command.component for command in self.commands if isinstance(command, c.Backprop)
         )
 
@@ -254,10 +254,6 @@ class Binding:
         """Records that an area is set to zero."""
         self.tape.fill(0.0, self.strided(area))
 
-    def precomputed(self, number: int) -> PrecomputedIndexes | None:
-        """The precomputed indexes of that number."""
-        return self.computation.precomputed_indexes[number]
-
     # ---- splices ----
 
     def input_splice(
@@ -323,10 +319,6 @@ class Binding:
         """The memo of that number; None for 0."""
         return self.memos.setdefault(number, Memo()) if number else None
 
-    def properties(self, component: int) -> ComponentProperties:
-        """The properties of a component."""
-        return self.nnet.nnet.components[component].properties
-
     def next_takes_signs_of(self, submatrix: int) -> bool:
         """Whether the next command runs a component backward that needs only signs of its output.
 
@@ -342,10 +334,6 @@ class Binding:
             and self.areas[following.output_value] == self.areas[submatrix]
             and self.nnet.kernel(following.component).takes_signs
         )
-
-    def num_updates(self, component: int) -> int:
-        """The number of commands that compute a part of the gradient of a component."""
-        return self._num_updates[component]
 
     def multi_positions(self, number: int) -> tuple[Positions, Flags]:
         """The starts of the rows of a list of (submatrix, row), and the entries that name none."""

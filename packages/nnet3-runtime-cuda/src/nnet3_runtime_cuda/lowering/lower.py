@@ -104,7 +104,7 @@ def _in_place(binding: Binding, submatrix: int) -> Array:
 
 
 def _propagate(binding: Binding, command: c.Propagate) -> None:
-    properties = binding.properties(command.component)
+    properties = binding.nnet.nnet.components[command.component].properties
     splice = binding.input_splice(command)
     x = binding.read(command.input) if command.input and splice is None else binding.arena.view(0)
     in_place = command.input == command.output
@@ -119,7 +119,7 @@ def _propagate(binding: Binding, command: c.Propagate) -> None:
             x=x,
             y=y,
             add=add,
-            indexes=binding.precomputed(command.precomputed_indexes),
+            indexes=binding.computation.precomputed_indexes[command.precomputed_indexes],
             memo=binding.memo(command.memo),
             known=binding.known_part(),
             panels=binding.panels(),
@@ -139,7 +139,7 @@ def _store_stats(binding: Binding, command: c.StoreStats) -> None:
 def _backprop(
     binding: Binding, command: c.Backprop | c.BackpropNoModelUpdate, *, update: bool
 ) -> None:
-    properties = binding.properties(command.component)
+    properties = binding.nnet.nnet.components[command.component].properties
     splice, dx_splice = binding.input_splice(command), binding.derivative_splice()
     x, y, dy = (
         binding.read(submatrix) if submatrix else binding.arena.view(0)
@@ -163,7 +163,7 @@ def _backprop(
     if properties & ComponentProperties.UPDATABLE:
         update = update and binding.computation.need_model_derivative
         if update:
-            first = kernel.sets_gradient and binding.num_updates(command.component) == 1
+            first = kernel.sets_gradient and binding.num_updates[command.component] == 1
         if first:
             binding.replaced.add(command.component)
     kernel.backprop(
@@ -174,7 +174,7 @@ def _backprop(
             dy=dy,
             dx=dx,
             add=add,
-            indexes=binding.precomputed(command.precomputed_indexes),
+            indexes=binding.computation.precomputed_indexes[command.precomputed_indexes],
             memo=binding.memo(command.memo),
             signs=signs,
             update=update,
