@@ -305,7 +305,7 @@ class DeviceNnet:
             directions=partial(_directions, weakref.ref(self), number),
             natural_gradient=self._natural_gradient,
             rng=lambda: random.masks,
-            draws=lambda: random.decisions,
+            draw=random.draw,
             dtype=self.dtype,
             new_tape=partial(self.machine.tape, self.dtype, is_alone=True),
             # On a device products take transposed factors as they are.

@@ -104,6 +104,7 @@ class Generators:
         if not isinstance(seed, int | np.integer) or seed < 0:
             raise RunError(f"the seed must be an integer >= 0 (got {seed!r})")
         self._seed = int(seed)
+        self._drawn: list[float] = []  # numbers that no decision has used yet, the next one last
 
     @cached_property
     def masks(self) -> np.random.Generator:
@@ -111,57 +112,34 @@ class Generators:
         return np.random.default_rng(self._seed)
 
     @cached_property
-    def decisions(self) -> Draws:
-        """The decisions on which minibatches to record statistics."""
-        return Draws(self.masks.spawn(1)[0])
+    def decisions(self) -> np.random.Generator:
+        """The generator of decisions on which minibatches to record statistics."""
+        return self.masks.spawn(1)[0]
+
+    def draw(self) -> float:
+        """A random number in [0, 1) for a decision."""
+        if not self._drawn:
+            self._drawn = self.decisions.random(DRAWS).tolist()[::-1]
+        return self._drawn.pop()
 
     @property
     def state(self) -> RandomState:
         """The state of the generators; set it to draw the same numbers."""
         return RandomState(
             masks=GeneratorState.of(self.masks),
-            drawn=self.decisions.left,
-            decisions=GeneratorState.of(self.decisions.rng),
+            drawn=tuple(self._drawn[::-1]),
+            decisions=GeneratorState.of(self.decisions),
         )
 
     @state.setter
     def state(self, state: RandomState) -> None:
         state.masks.give_to(self.masks)
-        state.decisions.give_to(self.decisions.rng)
-        self.decisions.left = state.drawn
+        state.decisions.give_to(self.decisions)
+        self._drawn = [*state.drawn[::-1]]
 
     def keep(self) -> Callable[[], object]:
         """Keeps the state; the call that it returns sets it back."""
         return partial(setattr, self, "state", self.state)
-
-
-class Draws:
-    """Random numbers in [0, 1) for decisions, from a generator that nothing else uses."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        """Draws nothing yet."""
-        self.rng = rng
-        self._left: Iterator[float] = iter(())
-
-    def __iter__(self) -> Iterator[float]:
-        return self
-
-    def __next__(self) -> float:
-        for number in self._left:
-            return number
-        self._left = iter(self.rng.random(DRAWS).tolist())
-        return next(self._left)
-
-    @property
-    def left(self) -> tuple[float, ...]:
-        """The numbers that were drawn and not used."""
-        numbers = tuple(self._left)
-        self._left = iter(numbers)
-        return numbers
-
-    @left.setter
-    def left(self, numbers: Sequence[float]) -> None:
-        self._left = iter(numbers)
 
 
 @attrs.frozen(kw_only=True, eq=False)

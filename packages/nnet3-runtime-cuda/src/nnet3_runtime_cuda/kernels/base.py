@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -144,6 +144,7 @@ class ComponentStore:
         dtype: Of values and parameters.
         is_fixed: The parameters will not change.
         has_exact_zeros: Outputs must be zero where all inputs are, not a rounding error.
+        draw: Draws a random number in [0, 1), for decisions.
         states: The arrays that `state` has returned.
         estimates: The estimates that `estimate` has returned.
     """
@@ -155,7 +156,7 @@ class ComponentStore:
         directions: Callable[[], dict[str, Array]],
         natural_gradient: bool,
         rng: Callable[[], np.random.Generator],
-        draws: Callable[[], Iterator[float]],
+        draw: Callable[[], float],
         dtype: np.dtype[Any],
         new_tape: Callable[[], Tape],
         is_fixed: bool = False,
@@ -170,7 +171,7 @@ class ComponentStore:
         self._directions = directions
         self.natural_gradient = natural_gradient
         self._rng = rng
-        self._draws = draws
+        self.draw = draw
         self.dtype = dtype
         self._new_tape = new_tape
 
@@ -178,11 +179,6 @@ class ComponentStore:
     def rng(self) -> np.random.Generator:
         """The source of masks, made on first use."""
         return self._rng()
-
-    @cached_property
-    def draws(self) -> Iterator[float]:
-        """The decisions on which minibatches to record statistics, made on first use."""
-        return self._draws()
 
     @property
     def forward_is_precise(self) -> bool:
@@ -403,7 +399,7 @@ class Kernel:
 
     def chance(self, probability: float) -> bool:
         """True with the given probability."""
-        return next(self.store.draws) < probability
+        return self.store.draw() < probability
 
 
 def same_array(a: Array | None, b: Array | None) -> bool:

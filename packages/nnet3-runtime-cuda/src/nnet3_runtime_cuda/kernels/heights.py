@@ -17,43 +17,34 @@ from nnet3_runtime_cuda.kernels.time_tiles import FEW_POINTS, MinimalFiltering, 
 from nnet3_runtime_cuda.operations import Array, Operations
 
 
-class PatchCopy(NamedTuple):
-    """Columns of patches that are columns of the input, for a range of output heights.
-
-    For each such height h the columns column <= c < column + width of its patch are the columns of
-    the input from first + (h - height) * step on, at one time offset.
+class HeightRun(NamedTuple):
+    """Offsets of one time whose heights follow one another, for a range of output heights.
 
     Attributes:
         time: Number of the time offset.
-        height: The first output height.
-        height_end: Behind the last output height.
-        column: The first column in the patch.
-        width: Number of columns.
-        first: The first column of the input, for the first height.
-        step: Distance in the input of the columns of neighbouring output heights.
+        low: The first height offset.
+        columns: The columns of the parameters, and of patches: num_filters_in for each offset.
+        heights: The output heights, for which the input has all these heights.
     """
 
     time: int
-    height: int
-    height_end: int
-    column: int
-    width: int
-    first: int
-    step: int
+    low: int
+    columns: slice
+    heights: range
 
-    def windows(self, x: Array) -> Array:
-        """The columns of x that are taken, as (rows, heights, width); windows may overlap."""
-        rows, columns = x.strides
-        return np.lib.stride_tricks.as_strided(
-            x[:, self.first :],
-            shape=(len(x), self.height_end - self.height, self.width),
-            strides=(rows, self.step * columns, columns),
-        )
 
-    def target(self, patches: Array) -> Array:
-        """The same columns of patches: (rows, heights, width), a view."""
-        columns = slice(self.column, self.column + self.width)
-        return patches[:, self.height : self.height_end, columns]
+def height_runs(c: TimeHeightConvolutionComponent) -> list[HeightRun]:
+    """The offsets of a convolution as runs."""
+    runs, filters, times = [], c.num_filters_in, c.time_offsets
+    for _, group in itertools.groupby(
+        enumerate(c.offsets), key=lambda item: (item[1][0], item[1][1] - item[0])
+    ):
+        (number, (time, low)), *others = group
+        count = 1 + len(others)
+        columns = slice(number * filters, (number + count) * filters)
+        heights = heights_within(c, low, low + count - 1)
+        runs.append(HeightRun(times.index(time), low, columns, heights))
+    return runs
 
 
 class HeightPatches:
@@ -67,14 +58,47 @@ class HeightPatches:
 
     def __init__(self, component: TimeHeightConvolutionComponent, *, num_times: int) -> None:
         """Plans the copies for the first `num_times` time offsets."""
-        self._height_out = component.height_out
-        self._filters_in = component.num_filters_in
-        times = component.time_offsets[:num_times]
+        self._component, times = component, component.time_offsets[:num_times]
         self.columns = component.num_filters_in * sum(t in times for t, _ in component.offsets)
-        self._copies = [copy for copy in _patch_copies(component) if copy.time < num_times]
+        runs = [run for run in height_runs(component) if run.time < num_times]
+        self._copies = [copy for run in runs for copy in self._copies_of(run)]
         # The output heights for which the input has all heights.
         heights = {height for time, height in component.offsets if time in times}
         self._whole = heights_within(component, min(heights), max(heights))
+
+    def _copies_of(self, run: HeightRun) -> list[HeightRun]:
+        """The pieces of a run that are copied together.
+
+        Its offsets lie side by side in the patch and in the input. So they are one piece, at the
+        output heights at which all of them exist. At the other heights each is one of its own.
+        """
+        pieces, inner = [run], run.heights
+        for single in self._offsets_of(run):
+            whole = heights_within(self._component, single.low, single.low)
+            pieces += [single._replace(heights=part) for part in _outside(whole, inner)]
+        return [piece for piece in pieces if len(piece.heights)]
+
+    def _offsets_of(self, run: HeightRun) -> Iterator[HeightRun]:
+        """The run's offsets one by one."""
+        filters = self._component.num_filters_in
+        for number, start in enumerate(range(run.columns.start, run.columns.stop, filters)):
+            yield run._replace(low=run.low + number, columns=slice(start, start + filters))
+
+    def _windows(self, x: Array, run: HeightRun) -> Array:
+        """The columns of x that are copied, as (rows, heights, columns); windows may overlap."""
+        c, (rows, columns) = self._component, x.strides
+        step = c.height_subsample_out * c.num_filters_in
+        first = run.heights.start * step + run.low * c.num_filters_in
+        return np.lib.stride_tricks.as_strided(
+            x[:, first:],
+            shape=(len(x), len(run.heights), run.columns.stop - run.columns.start),
+            strides=(rows, step * columns, columns),
+        )
+
+    @staticmethod
+    def _target(patches: Array, run: HeightRun) -> Array:
+        """The same columns of patches: (rows, heights, columns), a view."""
+        return patches[:, run.heights.start : run.heights.stop, run.columns]
 
     def memory(self, tape: Operations, rows: int, *, is_zeroed: bool) -> Array:
         """Scratch memory for the patches of `rows` rows.
@@ -84,7 +108,7 @@ class HeightPatches:
             rows: Number of rows.
             is_zeroed: Whether patches will be copied there: then missing heights are zero.
         """
-        patches = tape.scratch(rows, self._height_out, self.columns)
+        patches = tape.scratch(rows, self._component.height_out, self.columns)
         if is_zeroed:
             for gap in (patches[:, : self._whole.start], patches[:, self._whole.stop :]):
                 if gap.size:
@@ -100,76 +124,19 @@ class HeightPatches:
             patches: See `memory`.
         """
         for copy in self._copies:
-            tape.copy(copy.windows(parts[copy.time]), copy.target(patches))
+            tape.copy(self._windows(parts[copy.time], copy), self._target(patches, copy))
 
     def record_scatter(self, tape: Operations, patches: Array, parts: list[Array]) -> None:
         """Records that patches are added to the input where they would come from.
 
         Windows that overlap are added one offset in height after another.
         """
+        step = self._component.height_subsample_out * self._component.num_filters_in
         for copy in self._copies:
-            width = copy.width if copy.width <= copy.step else self._filters_in
-            for start in range(0, copy.width, width):
-                piece = copy._replace(
-                    column=copy.column + start, width=width, first=copy.first + start
-                )
-                windows = piece.windows(parts[copy.time])
-                tape.add(windows, piece.target(patches), windows)
-
-
-class HeightRun(NamedTuple):
-    """Offsets of one time whose heights follow one another.
-
-    Attributes:
-        time: Number of the time offset.
-        low: The first height offset.
-        high: The last height offset.
-        columns: The columns of the parameters, and of patches: num_filters_in for each offset.
-    """
-
-    time: int
-    low: int
-    high: int
-    columns: slice
-
-
-def height_runs(c: TimeHeightConvolutionComponent) -> list[HeightRun]:
-    """The offsets of a convolution as runs."""
-    runs, filters, times = [], c.num_filters_in, c.time_offsets
-    for _, group in itertools.groupby(
-        enumerate(c.offsets), key=lambda item: (item[1][0], item[1][1] - item[0])
-    ):
-        (number, (time, low)), *others = group
-        count = 1 + len(others)
-        columns = slice(number * filters, (number + count) * filters)
-        runs.append(HeightRun(times.index(time), low, low + count - 1, columns))
-    return runs
-
-
-def _patch_copies(c: TimeHeightConvolutionComponent) -> list[PatchCopy]:
-    """How patches are put together from the input, in few pieces.
-
-    Offsets of a run lie side by side in the patch and in the input. So they are copied together, at
-    the output heights at which all of them exist.
-    """
-    copies, filters = [], c.num_filters_in
-    for run in height_runs(c):
-        inner = heights_within(c, run.low, run.high)
-        pieces = [(run, inner)]
-        for number, height in enumerate(range(run.low, run.high + 1)):
-            column = run.columns.start + number * filters
-            single = HeightRun(run.time, height, height, slice(column, column + filters))
-            whole = heights_within(c, height, height)
-            pieces += [(single, part) for part in _outside(whole, inner)]
-        copies += [_patch_copy(c, each, heights) for each, heights in pieces if len(heights)]
-    return copies
-
-
-def heights_within(c: TimeHeightConvolutionComponent, low: int, high: int) -> range:
-    """The output heights for which the input has all heights from offset low to offset high."""
-    first = max(0, -(low // c.height_subsample_out))
-    last = min(c.height_out - 1, (c.height_in - 1 - high) // c.height_subsample_out)
-    return range(first, max(first, last + 1))
+            are_apart = copy.columns.stop - copy.columns.start <= step
+            for piece in [copy] if are_apart else self._offsets_of(copy):
+                windows = self._windows(parts[piece.time], piece)
+                tape.add(windows, self._target(patches, piece), windows)
 
 
 def _outside(whole: range, inner: range) -> list[range]:
@@ -179,17 +146,11 @@ def _outside(whole: range, inner: range) -> list[range]:
     return [range(whole.start, inner.start), range(inner.stop, whole.stop)]
 
 
-def _patch_copy(c: TimeHeightConvolutionComponent, run: HeightRun, heights: range) -> PatchCopy:
-    filters = c.num_filters_in
-    return PatchCopy(
-        time=run.time,
-        height=heights.start,
-        height_end=heights.stop,
-        column=run.columns.start,
-        width=run.columns.stop - run.columns.start,
-        first=(heights.start * c.height_subsample_out + run.low) * filters,
-        step=c.height_subsample_out * filters,
-    )
+def heights_within(c: TimeHeightConvolutionComponent, low: int, high: int) -> range:
+    """The output heights for which the input has all heights from offset low to offset high."""
+    first = max(0, -(low // c.height_subsample_out))
+    last = min(c.height_out - 1, (c.height_in - 1 - high) // c.height_subsample_out)
+    return range(first, max(first, last + 1))
 
 
 class UntiledHeights:
