@@ -17,7 +17,6 @@ from nnet3_runtime_cuda.cpu.products import (
     PANELS,
     REPEATS,
     TILES,
-    Library,
     Switch,
     bound_gemm,
     fastest,
@@ -158,7 +157,7 @@ def test_other_operands_are_not_for_blas(operand: np.ndarray) -> None:
 
 def forget_choices() -> None:
     """Makes the next product choose its library anew."""
-    for choice in (products.library, products._bf16, products.panels_are_faster):
+    for choice in (products.library_name, products._bf16, products.panels_are_faster):
         choice.cache_clear()
 
 
@@ -210,11 +209,11 @@ def test_libraries(library: str, beta: float) -> None:
 @pytest.mark.parametrize("quicker", [products.OPENBLAS, products.MKL])
 def test_the_faster_library_is_chosen(quicker: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """If there are two libraries, both are timed, and the faster one computes all products."""
-    found = {name: Library(name, print) for name in (products.OPENBLAS, products.MKL)}
+    found = {name: name for name in (products.OPENBLAS, products.MKL)}
     monkeypatch.delenv(BLAS.variable, raising=False)
-    monkeypatch.setattr(products, "_found", lambda: found)
+    monkeypatch.setattr(products, "_sgemms", lambda: found)
     monkeypatch.setattr(products, "_trial_by_openblas", lambda rows: (products.OPENBLAS, rows))
-    monkeypatch.setattr(products, "_trial_by_mkl", lambda mkl, rows: (mkl.name, rows))
+    monkeypatch.setattr(products, "_trial_by_mkl", lambda mkl, rows: (mkl, rows))
     asked = []
     monkeypatch.setattr(products, "fastest", lambda ways: asked.append(ways) or quicker)
     forget_choices()

@@ -174,6 +174,9 @@ def trial_operands(rows: int) -> tuple[Array, Array, Array]:
     return x, parameters, out
 
 
+Sgemm = Callable[..., None]
+"""A library's cblas_sgemm, with 64-bit sizes."""
+
 LIBRARY_TRIAL_ROWS = (8, 64, 256)
 """The numbers of rows of the products that are timed to choose a library."""
 
@@ -192,59 +195,40 @@ _BF16_SYMBOL = "cblas_gemm_bf16bf16f32_64"
 _MKL_FILES = ("libmkl_rt.so*", "libmkl_rt*.dylib", "mkl_rt*.dll")
 
 
-class Library(NamedTuple):
-    """A BLAS library.
-
-    Attributes:
-        name: OPENBLAS or MKL.
-        sgemm: Its cblas_sgemm, with 64-bit sizes.
-    """
-
-    name: str
-    sgemm: Callable[..., None]
-
-
 @functools.cache
-def library() -> Library | None:
-    """The library that computes products; None for NumPy."""
-    found = _found()
-    wanted = BLAS.chosen()
-    if wanted is not None:
-        return found.get(wanted)
-    if len(found) < 2:
-        return next(iter(found.values()), None)
-    return found[
-        fastest(
-            {
-                OPENBLAS: [_trial_by_openblas(rows) for rows in LIBRARY_TRIAL_ROWS],
-                MKL: [_trial_by_mkl(found[MKL], rows) for rows in LIBRARY_TRIAL_ROWS],
-            }
-        )
-    ]
-
-
-def _trial_by_openblas(rows: int) -> Callable[[], object]:
-    return panel_trial(rows, in_panels=rows in ROWS and panels_are_faster())
-
-
-def _trial_by_mkl(library: Library, rows: int) -> Callable[[], object]:
-    call = _bound(library.sgemm, *trial_operands(rows), 1.0, 0.0)
-    assert call is not None, "rows are contiguous"
-    return call
-
-
 def library_name() -> str:
     """The library that computes products: "openblas", "mkl" or "numpy".
 
     Raises:
         RunError: the environment variable NNET3_BLAS names another one.
     """
-    found = library()
-    return NUMPY if found is None else found.name
+    found = _sgemms()
+    wanted = BLAS.chosen()
+    if wanted is not None:
+        return wanted if wanted in found else NUMPY
+    if len(found) < 2:
+        return next(iter(found), NUMPY)
+    return fastest(
+        {
+            OPENBLAS: [_trial_by_openblas(rows) for rows in LIBRARY_TRIAL_ROWS],
+            MKL: [_trial_by_mkl(found[MKL], rows) for rows in LIBRARY_TRIAL_ROWS],
+        }
+    )
 
 
-def _found() -> dict[str, Library]:
-    """The libraries that are installed, by name."""
+def _trial_by_openblas(rows: int) -> Callable[[], object]:
+    return panel_trial(rows, in_panels=rows in ROWS and panels_are_faster())
+
+
+def _trial_by_mkl(sgemm: Sgemm, rows: int) -> Callable[[], object]:
+    call = _bound(sgemm, *trial_operands(rows), 1.0, 0.0)
+    assert call is not None, "rows are contiguous"
+    return call
+
+
+@functools.cache
+def _sgemms() -> dict[str, Sgemm]:
+    """The functions of the libraries that are installed, by name of the library."""
     candidates = {
         OPENBLAS: (list(_openblas_paths()), _OPENBLAS_SYMBOL),
         MKL: (list(_mkl_paths()), _MKL_SYMBOL),
@@ -253,7 +237,7 @@ def _found() -> dict[str, Library]:
     for name, (paths, symbol) in candidates.items():
         sgemm = _first(paths, symbol, _GEMM_TYPES)
         if sgemm is not None:
-            found[name] = Library(name, sgemm)
+            found[name] = sgemm
     return found
 
 
@@ -334,10 +318,10 @@ def bound_gemm(
     Returns:
         The call, or None if these operands cannot be given to BLAS.
     """
-    found = library()
-    if found is None or a.dtype != np.float32 or b.dtype != np.float32:
+    sgemm = _sgemms().get(library_name())
+    if sgemm is None or a.dtype != np.float32 or b.dtype != np.float32:
         return None
-    return _bound(found.sgemm, a, b, out, alpha, beta)
+    return _bound(sgemm, a, b, out, alpha, beta)
 
 
 def has_bf16() -> bool:

@@ -35,7 +35,7 @@ _MKL = "mkl"
 @functools.cache
 def _libraries() -> tuple[LibController, ...]:
     """The BLAS libraries of this process."""
-    products.library()  # must be loaded before the search for libraries
+    products.library_name()  # must be loaded before the search for libraries
     return tuple(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 

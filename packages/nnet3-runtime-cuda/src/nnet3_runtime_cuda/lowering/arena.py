@@ -17,6 +17,7 @@ from nnet3_computation.memory import MemoryPlan, plan_memory
 from nnet3_descriptors import check_limit
 
 from nnet3_runtime_cuda.errors import DeviceMemoryError
+from nnet3_runtime_cuda.lowering.areas import Area, areas_of, wholes_of
 from nnet3_runtime_cuda.operations import Array, Operations
 
 Positions = npt.NDArray[np.int64]
@@ -127,6 +128,8 @@ class Arena:
     Attributes:
         size: Number of elements.
         nbytes: Its size.
+        areas: The area of each submatrix.
+        wholes: All of each matrix.
     """
 
     def __init__(
@@ -146,7 +149,7 @@ class Arena:
         # The plan counts in float32 elements of 4 bytes, whatever the dtype is.
         self._offsets = plan.offsets // 4
         self._compressed_offsets = plan.compressed_offsets // 4
-        self._matrices = computation.matrices
+        self.areas, self.wholes = areas_of(computation), wholes_of(computation)
         size = -(-plan.arena_bytes // 4)
         # Rounded up, so that the arena can be viewed as pieces of many widths.
         self.size = -(-max(size, 1) // PIECE) * PIECE
@@ -159,30 +162,32 @@ class Arena:
             raise DeviceMemoryError(
                 f"the matrices of the computation need {self.nbytes} bytes, which cannot be had"
             ) from error
-        submatrices = computation.submatrices.astype(np.int64)
-        matrix, row, self._rows, column, self._columns = submatrices.T
+        matrix, row, _, column, _ = computation.submatrices.astype(np.int64).T
         self._strides = computation.matrices[matrix, 1].astype(np.int64)
         self._starts = self._offsets[matrix] + row * self._strides + column
-        self._views: dict[int, Array] = {0: np.empty((0, 0), dtype=self._dtype)}
+        # Submatrix 0 stands for none.
+        self._views: dict[Area, Array] = {self.areas[0]: np.empty((0, 0), dtype=self._dtype)}
 
-    def view(self, submatrix: int) -> Array:
-        """The (rows, columns) view of a submatrix; the same object on each call."""
-        view = self._views.get(submatrix)
+    def view(self, area: Area) -> Array:
+        """The (rows, columns) view of an area; the same object on each call."""
+        view = self._views.get(area)
         if view is None:
-            view = self._views[submatrix] = self.strided(
-                int(self._starts[submatrix]),
-                (int(self._rows[submatrix]), int(self._columns[submatrix])),
-                (int(self._strides[submatrix]), 1),
+            size, stride = self._dtype.itemsize, self.wholes[area.matrix].columns
+            start = self.offset(area.matrix) + area.row * stride + area.column
+            # Unlike `as_strided`, this checks bounds, and takes a quarter of the time.
+            view = self._views[area] = np.ndarray(
+                (area.rows, area.columns),
+                self._dtype,
+                self._memory,
+                start * size,
+                (stride * size, size),
             )
         return view
 
-    def strided(self, start: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
-        """A view of the elements start + sum of index times stride; strides are in elements."""
-        size = self._dtype.itemsize
-        # Unlike `as_strided`, this checks bounds, and takes a quarter of the time.
-        return np.ndarray(
-            shape, self._dtype, self._memory, start * size, tuple([n * size for n in strides])
-        )
+    def flat(self, matrix: int) -> Array:
+        """The memory of a matrix: one-dimensional."""
+        start, whole = self.offset(matrix), self.wholes[matrix]
+        return self._memory[start : start + whole.rows * whole.columns]
 
     def blocks(self, blocks: RegularBlocks, number: int, columns: int) -> Iterator[Array]:
         """A (runs, length, columns) view of each block of a list of rows, by the list's number."""
@@ -198,7 +203,7 @@ class Arena:
 
     def compressed(self, matrix: int, columns: int, dtype: npt.DTypeLike) -> Array:
         """The (rows, columns) view of the compressed form of a matrix."""
-        rows = int(self._matrices[matrix, 0])
+        rows = self.wholes[matrix].rows
         start = int(self._compressed_offsets[matrix]) * self._dtype.itemsize
         size = rows * columns * np.dtype(dtype).itemsize
         memory = self._memory.view(np.uint8)[start : start + size]
@@ -206,7 +211,7 @@ class Arena:
 
     def row_positions(self, submatrix: int) -> Positions:
         """The start of each row of a submatrix, in elements."""
-        rows = np.arange(int(self._rows[submatrix]), dtype=np.int64)
+        rows = np.arange(self.areas[submatrix].rows, dtype=np.int64)
         return rows * int(self._strides[submatrix]) + int(self._starts[submatrix])
 
     def positions(self, submatrices: Positions, rows: Positions) -> Positions:

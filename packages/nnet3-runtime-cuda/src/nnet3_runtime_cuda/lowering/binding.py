@@ -15,7 +15,7 @@ from nnet3_computation.computation import NnetComputation
 
 from nnet3_runtime_cuda.device import DeviceNnet
 from nnet3_runtime_cuda.kernels import KnownPart, Memo
-from nnet3_runtime_cuda.lowering.areas import Area, PendingZeros, areas_of, wholes_of
+from nnet3_runtime_cuda.lowering.areas import Area, PendingZeros
 from nnet3_runtime_cuda.lowering.arena import Arena, Memory, Positions, record_scaled
 from nnet3_runtime_cuda.lowering.plan import Plan
 from nnet3_runtime_cuda.lowering.splices import SplicedDerivative, input_of
@@ -38,7 +38,6 @@ class Binding:
         computation: The computation to lower.
         arena: The memory of its matrices.
         areas: The area of each submatrix.
-        wholes: All of each matrix.
         tape: Records the calls of the current segment.
         plan: The changes, by command.
         memos: By memo number.
@@ -76,7 +75,7 @@ class Binding:
         self.tape = tape
         self.plan = plan
         self.arena = Arena(computation, self.tape.empty, nnet.dtype)
-        self.areas, self.wholes = areas_of(computation), wholes_of(computation)
+        self.areas = self.arena.areas
         self.memos: dict[int, Memo] = {}
         self.zeros = PendingZeros()
         self.read_whole = self._find_read_whole() if nnet.machine.is_device else frozenset()
@@ -166,18 +165,15 @@ class Binding:
             is_complete = self.position not in self.plan.late
             self._watched += self._watch.command(self.position, calls, is_complete=is_complete)
 
-    def accept(self, submatrix: int, node: int) -> None:
+    def accept(self, area: Area, node: int) -> None:
         """Adds an input to the current segment; inputs after work begin a new one."""
         if self._has_calls or self._outputs:
             self.end_segment()
-        self._inputs.append(self._port(submatrix, node))
+        self._inputs.append(Port(self.nnet.nnet.nodes[node].name, self.arena.view(area)))
 
-    def provide(self, submatrix: int, node: int) -> None:
-        """Adds an output to the current segment."""
-        self._outputs.append(self._port(submatrix, node))
-
-    def _port(self, submatrix: int, node: int) -> Port:
-        return Port(node=self.nnet.nnet.nodes[node].name, view=self.arena.view(submatrix))
+    def provide(self, area: Area, node: int) -> None:
+        """Adds an output to the current segment; pending zeros in it are written first."""
+        self._outputs.append(Port(self.nnet.nnet.nodes[node].name, self.read(area)))
 
     def label(self) -> None:
         """Notes that a loop begins here."""
@@ -193,53 +189,39 @@ class Binding:
 
     # ---- operands ----
 
-    def read(self, submatrix: int) -> Array:
+    def read(self, area: Area) -> Array:
         """A view to read; pending zeros in it are written first."""
-        self._flush(self.areas[submatrix])
-        return self.arena.view(submatrix)
+        self._flush(area)
+        return self.arena.view(area)
 
-    def set(self, submatrix: int) -> Array:
+    def set(self, area: Area) -> Array:
         """A view to set every element of."""
-        self._take(self.areas[submatrix])
-        return self.arena.view(submatrix)
-
-    def set_area(self, area: Area) -> Array:
-        """The same for an area of a matrix."""
-        self._take(area)
-        return self.strided(area)
-
-    def _take(self, area: Area) -> None:
         # Pending zeros within the area would be overwritten; only zeros that reach beyond the area
         # are written first.
-        if not self.zeros.take(area):
-            self._flush(area)
-        self.note_written(area)
+        view = self.arena.view(area) if self.zeros.take(area) else self.read(area)
+        self._note_written(area)
+        return view
 
-    def note_written(self, area: Area) -> None:
+    def change(self, area: Area) -> Array:
+        """A view to read and overwrite."""
+        self._note_written(area)
+        return self.read(area)
+
+    def add_to(self, area: Area) -> tuple[Array, bool]:
+        """A view to add to, and whether it has values: if not, the command must set it."""
+        self._note_written(area)
+        if self.zeros.take(area):
+            return self.arena.view(area), False
+        return self.read(area), True
+
+    def _note_written(self, area: Area) -> None:
         """Tells the watch that the current command sets or changes an area of a matrix."""
         if self._watch is not None:
-            self._watch.writes(area.matrix, area.row, self.strided(area))
+            self._watch.writes(area.matrix, area.row, self.arena.view(area))
 
-    def add_to(self, submatrix: int) -> tuple[Array, bool]:
-        """A view to add to, and whether it has values: if not, the command must set it."""
-        _, add = self._add_to_area(self.areas[submatrix])
-        return self.arena.view(submatrix), add
-
-    def _add_to_area(self, area: Area) -> tuple[Array, bool]:
-        """The same for an area of a matrix."""
-        self.note_written(area)
-        if self.zeros.take(area):
-            return self.strided(area), False
-        return self.read_area(area), True
-
-    def read_area(self, area: Area) -> Array:
-        """The same as `read` for an area of a matrix."""
-        self._flush(area)
-        return self.strided(area)
-
-    def memory(self, submatrix: int) -> Memory:
+    def memory(self, area: Area) -> Memory:
         """The place of a whole matrix; pending zeros in it are written first."""
-        return self.arena.offset(self.areas[submatrix].matrix), self.read(submatrix)
+        return self.arena.offset(area.matrix), self.read(area)
 
     def _flush(self, area: Area) -> None:
         for pending in self.zeros.touching(area):
@@ -252,7 +234,7 @@ class Binding:
 
     def write_zeros(self, area: Area) -> None:
         """Records that an area is set to zero."""
-        self.tape.fill(0.0, self.strided(area))
+        self.tape.fill(0.0, self.arena.view(area))
 
     # ---- splices ----
 
@@ -264,8 +246,8 @@ class Binding:
         if taps is None:
             return None
         if self.position in self.plan.idle:
-            self.tape.lend(self._flat(self.areas[input_of(command)].matrix))
-        return TimeSplice(self.read_area(taps.area), taps.offsets, taps.rows)
+            self.tape.lend(self.arena.flat(self.areas[input_of(command)].matrix))
+        return TimeSplice(self.read(taps.area), taps.offsets, taps.rows)
 
     def derivative_splice(self) -> TimeSplice | None:
         """The place in which the current Backprop adds up its input derivative; None for none."""
@@ -280,14 +262,8 @@ class Binding:
 
     def packed(self, matrix: int, area: Area) -> tuple[Array, Array]:
         """The first memory of a matrix as (rows, columns) of an area; and the rest, flat."""
-        memory, size = self._flat(matrix), area.rows * area.columns
+        memory, size = self.arena.flat(matrix), area.rows * area.columns
         return memory[:size].reshape(area.rows, area.columns), memory[size:]
-
-    def _flat(self, matrix: int) -> Array:
-        """The memory of a matrix: one-dimensional."""
-        whole = self.wholes[matrix]
-        size = whole.rows * whole.columns
-        return self.arena.strided(self.arena.offset(matrix), (size,), (1,))
 
     def is_sum_of_blocks(self) -> bool:
         """Records a sum of blocks if the plan has one for the current command; returns whether."""
@@ -301,19 +277,13 @@ class Binding:
         command, taps = self.commands[self.position], derivative.taps
         total, _ = self.packed(derivative.matrix, taps.area)
         split = taps.area.row + taps.rows
-        target, add = self._add_to_area(taps.area._replace(row_end=split))
+        target, add = self.add_to(taps.area._replace(row_end=split))
         add = add and not isinstance(command, c.MatrixCopy)
         record_scaled(self.tape, total[: taps.rows], 1.0, target, add=add)
-        target, add = self._add_to_area(taps.area._replace(row=split))
+        target, add = self.add_to(taps.area._replace(row=split))
         record_scaled(self.tape, total[taps.rows :], 1.0, target, add=add)
 
     # ---- lookups ----
-
-    def strided(self, area: Area) -> Array:
-        """The view of an area of a matrix."""
-        stride = self.wholes[area.matrix].columns
-        start = self.arena.offset(area.matrix) + area.row * stride + area.column
-        return self.arena.strided(start, (area.rows, area.columns), (stride, 1))
 
     def memo(self, number: int) -> Memo | None:
         """The memo of that number; None for 0."""
@@ -380,7 +350,7 @@ class Binding:
         first = product.steps[0].position
         if step.position == first:
             kernel = self.nnet.kernel(step.component)
-            x = self.read_area(product.area)
+            x = self.read(product.area)
             self._early_values[first] = self._spare(len(x), kernel.component.output_dim)
             kernel.propagate_known(self.tape, x, self._early_values[first][: len(x)])
         values = self._early_values[first]
@@ -407,9 +377,9 @@ class Binding:
             return
         product, step = found
         self.tape.begin_command()
-        kept = self.strided(product.area)
+        kept = self.arena.view(product.area)
         values = self.tape.scratch(len(kept), step.columns)
         self.nnet.kernel(step.component).backprop_known(self.tape, kept, values)
         for each in product.steps:
             assert each.target is not None, "backward steps have a target"
-            self.tape.copy(values[product.rows(each)], self.set_area(each.target))
+            self.tape.copy(values[product.rows(each)], self.set(each.target))

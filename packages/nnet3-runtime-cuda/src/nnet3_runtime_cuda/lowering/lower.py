@@ -96,23 +96,16 @@ def lower(
 # ---- what each command records ----
 
 
-def _in_place(binding: Binding, submatrix: int) -> Array:
-    """A view of a submatrix that the component reads and overwrites."""
-    view = binding.read(submatrix)
-    binding.note_written(binding.areas[submatrix])
-    return view
-
-
 def _propagate(binding: Binding, command: c.Propagate) -> None:
     properties = binding.nnet.nnet.components[command.component].properties
-    splice = binding.input_splice(command)
-    x = binding.read(command.input) if command.input and splice is None else binding.arena.view(0)
+    areas, splice = binding.areas, binding.input_splice(command)
+    x = binding.read(areas[command.input if splice is None else 0])
     in_place = command.input == command.output
     if properties & ComponentProperties.PROPAGATE_ADDS and not in_place:
-        y, add = binding.add_to(command.output)
+        y, add = binding.add_to(areas[command.output])
     else:
-        set_or_change = _in_place if in_place else Binding.set
-        y, add = set_or_change(binding, command.output), False
+        set_or_change = binding.change if in_place else binding.set
+        y, add = set_or_change(areas[command.output]), False
     binding.nnet.kernel(command.component).propagate(
         Propagation(
             tape=binding.tape,
@@ -131,7 +124,9 @@ def _propagate(binding: Binding, command: c.Propagate) -> None:
 def _store_stats(binding: Binding, command: c.StoreStats) -> None:
     binding.nnet.kernel(command.component).store_stats(
         StatsStorage(
-            tape=binding.tape, y=binding.read(command.output), memo=binding.memo(command.memo)
+            tape=binding.tape,
+            y=binding.read(binding.areas[command.output]),
+            memo=binding.memo(command.memo),
         )
     )
 
@@ -139,10 +134,10 @@ def _store_stats(binding: Binding, command: c.StoreStats) -> None:
 def _backprop(
     binding: Binding, command: c.Backprop | c.BackpropNoModelUpdate, *, update: bool
 ) -> None:
-    properties = binding.nnet.nnet.components[command.component].properties
+    properties, areas = binding.nnet.nnet.components[command.component].properties, binding.areas
     splice, dx_splice = binding.input_splice(command), binding.derivative_splice()
     x, y, dy = (
-        binding.read(submatrix) if submatrix else binding.arena.view(0)
+        binding.read(areas[submatrix])
         for submatrix in (
             command.input_value if splice is None else 0,
             command.output_value,
@@ -154,10 +149,10 @@ def _backprop(
     if command.input_deriv and dx_splice is None:
         in_place = command.input_deriv == command.output_deriv
         if properties & ComponentProperties.BACKPROP_ADDS and not in_place:
-            dx, add = binding.add_to(command.input_deriv)
+            dx, add = binding.add_to(areas[command.input_deriv])
         else:
-            set_or_change = _in_place if in_place else Binding.set
-            dx = set_or_change(binding, command.input_deriv)
+            set_or_change = binding.change if in_place else binding.set
+            dx = set_or_change(areas[command.input_deriv])
     signs, binding.signs = binding.signs, None
     kernel, first = binding.nnet.kernel(command.component), False
     if properties & ComponentProperties.UPDATABLE:
@@ -191,18 +186,19 @@ def _backprop(
 def _matrix(binding: Binding, command: c.MatrixCopy | c.MatrixAdd) -> None:
     if binding.is_sum_of_blocks():
         return
-    source = binding.read(command.input)
+    source = binding.read(binding.areas[command.input])
     output, add = _target(binding, command.output, add=isinstance(command, c.MatrixAdd))
     record_scaled(binding.tape, source, command.alpha, output, add=add)
 
 
 def _target(binding: Binding, submatrix: int, *, add: bool) -> tuple[Array, bool]:
     """The view of a submatrix to add to, or to set; and whether the command must add to it."""
-    return binding.add_to(submatrix) if add else (binding.set(submatrix), False)
+    area = binding.areas[submatrix]
+    return binding.add_to(area) if add else (binding.set(area), False)
 
 
 def _rows(binding: Binding, command: c.CopyRows | c.AddRows) -> None:
-    binding.read(command.input)
+    binding.read(binding.areas[command.input])
     rows = binding.computation.indexes[command.indexes].astype(np.int64)
     present = rows >= 0
     submatrices = np.full(len(rows), command.input)
@@ -237,7 +233,7 @@ def _gathered(
 
 def _to_rows(binding: Binding, command: c.CopyToRowsMulti | c.AddToRowsMulti) -> None:
     binding.flush_multi(command.indexes_multi)
-    columns = binding.read(command.input).shape[1]
+    columns = binding.read(binding.areas[command.input]).shape[1]
     target, present = binding.multi_positions(command.indexes_multi)
     source = binding.arena.row_positions(command.input)
     to, origin, add = target[present], source[present], isinstance(command, c.AddToRowsMulti)
@@ -245,8 +241,8 @@ def _to_rows(binding: Binding, command: c.CopyToRowsMulti | c.AddToRowsMulti) ->
 
 
 def _add_row_ranges(binding: Binding, command: c.AddRowRanges) -> None:
-    source = binding.read(command.input)
-    output, add = binding.add_to(command.output)
+    source = binding.read(binding.areas[command.input])
+    output, add = binding.add_to(binding.areas[command.output])
     ranges = binding.computation.indexes_ranges[command.indexes_ranges]
     if command.alpha == 1.0:
         record_row_range_sums(binding.tape, source, ranges, output, add=add)
@@ -282,15 +278,15 @@ def _swap(binding: Binding, command: c.SwapMatrix) -> None:
             break
         swaps.append(each)
     for destination, source in c.origins(swaps).items():
-        area, to_matrix = binding.areas[source], binding.areas[destination].matrix
-        if binding.arena.offset(area.matrix) == binding.arena.offset(to_matrix):
+        area, to = binding.areas[source], binding.areas[destination]
+        if binding.arena.offset(area.matrix) == binding.arena.offset(to.matrix):
             pending = binding.zeros.touching(area)
-            binding.zeros.forget(to_matrix)
+            binding.zeros.forget(to.matrix)
             for zeros in pending:
-                binding.zeros.note(zeros._replace(matrix=to_matrix))
+                binding.zeros.note(zeros._replace(matrix=to.matrix))
         else:
-            binding.zeros.forget(to_matrix)
-            moved.append((binding.memory(source), binding.memory(destination)))
+            binding.zeros.forget(to.matrix)
+            moved.append((binding.memory(area), binding.memory(to)))
     arena.record_moves(binding.tape, moved)
 
 
@@ -302,41 +298,42 @@ def _set_const(binding: Binding, command: c.SetConst) -> None:
                 binding.write_zeros(pending)
         binding.zeros.note(area)
     else:
-        binding.tape.fill(command.alpha, binding.set(command.output))
+        binding.tape.fill(command.alpha, binding.set(binding.areas[command.output]))
 
 
 def _compress(binding: Binding, command: c.CompressMatrix) -> None:
-    matrix, values = binding.areas[command.matrix].matrix, binding.read(command.matrix)
+    area = binding.areas[command.matrix]
+    values = binding.read(area)
     kind, limit = command.compression_type, command.alpha
-    stored = binding.arena.compressed(matrix, *arena.stored_as(kind, values.shape[1]))
+    stored = binding.arena.compressed(area.matrix, *arena.stored_as(kind, values.shape[1]))
     arena.record_compress(
         binding.tape, kind, limit, values, stored, truncate=bool(command.truncate)
     )
-    binding.compressed[matrix] = kind, limit, stored
+    binding.compressed[area.matrix] = kind, limit, stored
 
 
 def _decompress(binding: Binding, command: c.DecompressMatrix) -> None:
-    matrix = binding.areas[command.matrix].matrix
-    if matrix not in binding.compressed:
+    area = binding.areas[command.matrix]
+    if area.matrix not in binding.compressed:
         raise ComputationError(
-            f"c{binding.position}: DecompressMatrix: m{matrix} is not compressed"
+            f"c{binding.position}: DecompressMatrix: m{area.matrix} is not compressed"
         )
-    kind, limit, stored = binding.compressed.pop(matrix)
+    kind, limit, stored = binding.compressed.pop(area.matrix)
     if kind == arena.ONE_BIT and binding.next_takes_signs_of(command.matrix):
         binding.signs = stored
         return
-    values = binding.arena.view(command.matrix)
+    values = binding.arena.view(area)
     arena.record_decompress(binding.tape, kind, limit, stored, values)
 
 
 def _accept_input(binding: Binding, command: c.AcceptInput) -> None:
-    binding.zeros.forget(binding.areas[command.matrix].matrix)
-    binding.accept(command.matrix, command.node)
+    area = binding.areas[command.matrix]
+    binding.zeros.forget(area.matrix)
+    binding.accept(area, command.node)
 
 
 def _provide_output(binding: Binding, command: c.ProvideOutput) -> None:
-    binding.read(command.matrix)
-    binding.provide(command.matrix, command.node)
+    binding.provide(binding.areas[command.matrix], command.node)
 
 
 _BINDERS: dict[type[c.Command], Callable[[Binding, Any], None]] = {
