@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Self, TypeVar
+from typing import Self
 
 import attrs
 import numpy as np
@@ -21,8 +21,6 @@ from nnet3_training.egs.examples import (
     TrainingExample,
 )
 from nnet3_training.errors import ExampleError
-
-Io = TypeVar("Io", ExampleInput, ExampleOutput)
 
 
 def merge_examples(examples: Sequence[TrainingExample]) -> TrainingExample:
@@ -44,13 +42,9 @@ def merge_examples(examples: Sequence[TrainingExample]) -> TrainingExample:
             "examples that are merged must have one sequence each, and the same inputs and outputs"
         )
     return TrainingExample(
-        inputs=[_merged_inputs(ios) for ios in _parallel([e.inputs for e in examples])],
-        outputs=[_merged_outputs(ios) for ios in _parallel([e.outputs for e in examples])],
+        inputs=map(_merged_inputs, zip(*(each.inputs for each in examples), strict=True)),
+        outputs=map(_merged_outputs, zip(*(each.outputs for each in examples), strict=True)),
     )
-
-
-def _parallel(rows: Sequence[tuple[Io, ...]]) -> list[tuple[Io, ...]]:
-    return list(zip(*rows, strict=True))
 
 
 def _merged_indexes(ios: Sequence[ExampleInput | ExampleOutput]) -> IndexArray:
@@ -61,16 +55,15 @@ def _merged_indexes(ios: Sequence[ExampleInput | ExampleOutput]) -> IndexArray:
 
 
 def _merged_inputs(ios: Sequence[ExampleInput]) -> ExampleInput:
-    _check_dims(f"input '{ios[0].name}'", [io.matrix.shape[1] for io in ios])
-    return ExampleInput(name=ios[0].name, indexes=_merged_indexes(ios), values=_merged_matrix(ios))
-
-
-def _merged_matrix(ios: Sequence[ExampleInput]) -> FloatArray | SparsePosteriors:
     """The rows of all matrices; sparse if all matrices are."""
+    _check_dims(f"input '{ios[0].name}'", [io.matrix.shape[1] for io in ios])
+    values: FloatArray | SparsePosteriors
     sparse = [io.matrix for io in ios if isinstance(io.matrix, SparsePosteriors)]
     if len(sparse) == len(ios):
-        return SparsePosteriors.merged(sparse)
-    return np.concatenate([io.values for io in ios])
+        values = SparsePosteriors.merged(sparse)
+    else:
+        values = np.concatenate([io.values for io in ios])
+    return ExampleInput(name=ios[0].name, indexes=_merged_indexes(ios), values=values)
 
 
 def _check_dims(what: str, dims: Sequence[int]) -> None:
@@ -80,32 +73,25 @@ def _check_dims(what: str, dims: Sequence[int]) -> None:
 
 
 def _merged_outputs(ios: Sequence[ExampleOutput]) -> ExampleOutput:
-    """Merges the supervision too.
+    """Merges the supervision too; rows are in the order that the objective expects.
 
     Raises:
         ExampleError: supervisions differ in kind or dimension, or cannot be merged.
     """
     kind, name = type(ios[0].supervision), ios[0].name
-    if kind is ChainSupervision and all(type(io.supervision) is kind for io in ios):
-        return _merged_chain(ios)
-    if kind not in (DenseTargets, SparsePosteriors) or any(
-        type(io.supervision) is not kind for io in ios
-    ):
+    parts, indexes = [io.supervision for io in ios], _merged_indexes(ios)
+    is_known = kind in (ChainSupervision, DenseTargets, SparsePosteriors)
+    if not is_known or any(type(part) is not kind for part in parts):
         raise ExampleError(f"output '{name}': cannot merge supervision of type {kind.__name__}")
-    _check_dims(f"output '{name}'", [io.supervision.shape[1] for io in ios])
-    supervision = kind.merged([io.supervision for io in ios])
-    return ExampleOutput(name=name, indexes=_merged_indexes(ios), supervision=supervision)
-
-
-def _merged_chain(ios: Sequence[ExampleOutput]) -> ExampleOutput:
-    """Merges chain supervisions, with rows in the order that their objective expects."""
+    if kind is ChainSupervision:
+        indexes = indexes[np.lexsort((indexes[:, N], indexes[:, T]))]
+    else:
+        _check_dims(f"output '{name}'", [part.shape[1] for part in parts])
     try:
-        supervision = ChainSupervision.merged([io.supervision for io in ios])
+        supervision = kind.merged(parts)
     except ExampleError as error:
-        raise ExampleError(f"output '{ios[0].name}': {error}") from error
-    indexes = _merged_indexes(ios)
-    order = np.lexsort((indexes[:, N], indexes[:, T]))
-    return ExampleOutput(name=ios[0].name, indexes=indexes[order], supervision=supervision)
+        raise ExampleError(f"output '{name}': {error}") from error
+    return ExampleOutput(name=name, indexes=indexes, supervision=supervision)
 
 
 def shape_of(example: TrainingExample) -> object:

@@ -117,13 +117,10 @@ class NodeObjectives:
                 or the network has no such output.
         """
         kinds = {node.name: node.objective for node in self.nnet.output_nodes}
-        result = {}
         for io in example.outputs:
             if io.name not in kinds:
                 raise ExampleError(f"the network has no output '{io.name}'")
-            output = outputs[io.name]
-            result[io.name] = NAMED[kinds[io.name]](output, _fitting(io, output))
-        return result
+        return OutputObjectives(kinds)(outputs, example)
 
 
 ArrayFunction = Callable[[Any, Any], tuple[Any, Any]]
@@ -230,20 +227,11 @@ def as_objective_function(objective: GivenObjective | None, nnet: Nnet) -> Objec
                 raise ExampleError(f"the network has no output '{name}'; it has {known}")
         others = {} if "*" in objective else of_nodes
         return OutputObjectives({**others, **objective})
-    return _function(objective)
-
-
-def _function(objective: object) -> ObjectiveFunction:
-    """The objective, if it can be called.
-
-    Raises:
-        ExampleError: it cannot.
-    """
-    if callable(objective):
-        function: ObjectiveFunction = objective
-        return function
-    found = type(objective).__name__
-    raise ExampleError(f"expected an objective function or names of objectives, found {found}")
+    given: object = objective
+    if not callable(given):
+        found = type(given).__name__
+        raise ExampleError(f"expected an objective function or names of objectives, found {found}")
+    return objective
 
 
 def _fitting(io: ExampleOutput, output: Array) -> DenseTargets | SparsePosteriors:

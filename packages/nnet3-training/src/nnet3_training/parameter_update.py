@@ -9,16 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
-import attrs
 import numpy as np
 from nnet3_descriptors import Nnet, SerializationError, components
 from nnet3_runtime_cuda import TrainingError, device
 from nnet3_runtime_cuda.operations import Array, Tape
 
 
-@attrs.frozen(kw_only=True)
-class ParameterGroup:
+class ParameterGroup(NamedTuple):
     """Parameters that lie next to one another and have the same rates.
 
     Attributes:
@@ -36,7 +35,7 @@ class ParameterGroup:
     rate: float
     decay: float
 
-    def blocks(self, size: int = device.STEP_BLOCK) -> list[slice]:
+    def blocks(self, size: int) -> list[slice]:
         """The group in pieces of that size, which stay in the cache."""
         end = self.start + self.size
         return [slice(begin, min(begin + size, end)) for begin in range(self.start, end, size)]
@@ -67,8 +66,7 @@ def parameter_groups(nnet: Nnet) -> tuple[ParameterGroup, ...]:
     return tuple(groups)
 
 
-@attrs.frozen(kw_only=True)
-class LimitedChange:
+class LimitedChange(NamedTuple):
     """The part of a proposed change that is made.
 
     Attributes:
@@ -251,10 +249,6 @@ class ParameterUpdate:
         if self._momentum:
             self._proposed[...] = running_sum
             self._machine.push([self._proposed])
-
-    def forget(self) -> None:
-        """Forgets the running sum of directions."""
-        self._forgetting.run()
 
     def _record_applying(self) -> None:
         """Records the change of the parameters."""

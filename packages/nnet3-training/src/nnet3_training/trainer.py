@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Self
 
+import attrs
 from nnet3 import CachingCompiler
 from nnet3_descriptors import Nnet, SerializationError, editing, set_test_mode, values
 from nnet3_descriptors.structure import NetworkFingerprint
@@ -127,19 +128,6 @@ class Trainer(values.NotCopied):
             nnet = editing.set_learning_rate(nnet, options.learning_rate)
         if options.zero_component_stats:
             nnet = zero_component_stats(nnet)
-        self._begin(nnet, options, device, precision, objective, callbacks, trace, cache_dir)
-
-    def _begin(
-        self,
-        nnet: Nnet,
-        options: TrainerOptions,
-        device: str | cuda.Platform,
-        precision: str,
-        objective: GivenObjective | None,
-        callbacks: Iterable[Callback],
-        trace: Tracer | None,
-        cache_dir: str | os.PathLike[str] | None,
-    ) -> None:
         self.options = options
         self._cache_dir = cache_dir
         self._given_objective = objective
@@ -288,23 +276,30 @@ class Trainer(values.NotCopied):
                     f"{_described(checkpoint.objective_name)}, and now it is "
                     f"{_described(given_name)}"
                 )
-            trainer = cls.__new__(cls)
-            nnet, options = checkpoint.nnet, checkpoint.options
-            trainer._begin(nnet, options, device, precision, objective, callbacks, trace, cache_dir)
+            options = checkpoint.options
+            trainer = cls(
+                checkpoint.nnet,
+                attrs.evolve(options, learning_rate=None, zero_component_stats=False),  # as it was
+                device,
+                precision=precision,
+                objective=objective,
+                callbacks=callbacks,
+                trace=trace,
+                cache_dir=cache_dir,
+            )
+            trainer.options = options
             trainer._device_nnet.resume(checkpoint.state)
             trainer._update.resume(checkpoint.running_sum, checkpoint.sum_rates)
         except SerializationError as error:
             raise SerializationError(f"'{os.fspath(path)}' is no checkpoint: {error}") from error
-        trainer._take_over(checkpoint.progress)
+        progress = checkpoint.progress
+        trainer.num_minibatches = progress.num_minibatches
+        trainer.num_updates = progress.num_updates
+        trainer.num_skipped = progress.num_skipped
+        trainer.num_globally_limited = progress.num_globally_limited
+        trainer.num_limited = Counter(progress.num_limited)
+        trainer.objectives, trainer._phase = progress.objectives, progress.phase
         return trainer
-
-    def _take_over(self, progress: Progress) -> None:
-        self.num_minibatches = progress.num_minibatches
-        self.num_updates = progress.num_updates
-        self.num_skipped = progress.num_skipped
-        self.num_globally_limited = progress.num_globally_limited
-        self.num_limited = Counter(progress.num_limited)
-        self.objectives, self._phase = progress.objectives, progress.phase
 
     @property
     def nnet(self) -> Nnet:

@@ -11,9 +11,8 @@ Older examples have `<DW>` and the weights of frames as bytes, or no weights.
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import attrs
@@ -23,8 +22,8 @@ from nnet3_descriptors.files import BinaryReader, Reader, new_writer, write_atom
 from nnet3_descriptors.indexes import IndexArray, N, T
 
 from nnet3_training.chain.supervision import ChainSupervision, read_supervision, write_supervision
-from nnet3_training.egs import files
-from nnet3_training.egs.changes import IVECTOR, OUTPUT, moved, named, with_output
+from nnet3_training.egs import changes, files
+from nnet3_training.egs.changes import OUTPUT, named, with_output
 from nnet3_training.egs.examples import ExampleInput, ExampleOutput, TrainingExample
 from nnet3_training.errors import ExampleError
 
@@ -223,18 +222,8 @@ def shifted(example: TrainingExample, frames: int, *, step: int | None = None) -
         ExampleError: an output has one frame only, and no step is given; or a t is not a 32-bit
             number any more.
     """
-    if not frames:
-        return example
-    inputs = [
-        io if io.name == IVECTOR else attrs.evolve(io, indexes=moved(io.indexes, frames))
-        for io in example.inputs
-    ]
-    outputs = []
-    for io in example.outputs:
-        each = frame_step(io) if step is None else step
-        distance = each * math.floor(0.5 + frames / each)
-        outputs.append(attrs.evolve(io, indexes=moved(io.indexes, distance)))
-    return attrs.evolve(example, inputs=inputs, outputs=outputs)
+    step_of = frame_step if step is None else lambda output: step
+    return changes.shifted(example, frames, step_of=step_of)
 
 
 def with_posteriors(
@@ -257,17 +246,8 @@ def with_weight(example: TrainingExample, factor: float) -> TrainingExample:
     Raises:
         ExampleError: it has no such output.
     """
-    return _with_output(
-        example,
-        lambda io: attrs.evolve(
-            io, supervision=attrs.evolve(io.supervision, weight=io.supervision.weight * factor)
-        ),
-    )
-
-
-def _with_output(
-    example: TrainingExample, change: Callable[[ExampleOutput], ExampleOutput]
-) -> TrainingExample:
-    if not isinstance(named(example, example.outputs, OUTPUT).supervision, ChainSupervision):
+    known = named(example, example.outputs, OUTPUT).supervision
+    if not isinstance(known, ChainSupervision):
         raise ExampleError(f"example '{example.key}': 'output' has no ChainSupervision")
-    return with_output(example, change)
+    weighted = attrs.evolve(known, weight=known.weight * factor)
+    return with_output(example, lambda io: attrs.evolve(io, supervision=weighted))

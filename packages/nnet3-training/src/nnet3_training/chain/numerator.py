@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 
@@ -19,8 +18,7 @@ Array = npt.NDArray[Any]
 _Integers = npt.NDArray[np.int64]
 
 
-@attrs.frozen(eq=False)
-class _Arcs:
+class _Arcs(NamedTuple):
     """The arcs of one frame, of all sequences side by side.
 
     Attributes:
@@ -38,8 +36,7 @@ class _Arcs:
     from_source: _Integers
 
 
-@attrs.frozen(eq=False)
-class _Plan:
+class _Plan(NamedTuple):
     """All sequences, as arcs frame by frame.
 
     Attributes:
@@ -54,28 +51,23 @@ class _Plan:
     final_costs: npt.NDArray[np.float64]
     groups: list[_Integers]
 
-    @property
-    def bounds(self) -> list[int]:
-        """The boundaries of frames in the list of all arcs."""
-        sizes = [len(arcs.places) for arcs in self.frames]
-        return list(itertools.accumulate(sizes))[:-1]
 
-
-def _arcs_by_frame(frames: _Integers, arcs: _Arcs, num_frames: int) -> list[_Arcs]:
+def _arcs_by_frame(
+    frames: _Integers,
+    num_frames: int,
+    *,
+    places: _Integers,
+    costs: npt.NDArray[np.float32],
+    sources: _Integers,
+    destinations: _Integers,
+) -> list[_Arcs]:
     """Arcs in any order, put into the order of frames and destinations, and cut at frames."""
-    order = np.lexsort((arcs.destinations, frames))
+    order = np.lexsort((destinations, frames))
     bounds = np.searchsorted(frames[order], np.arange(num_frames + 1)).tolist()
-    places, costs = arcs.places[order], arcs.costs[order]
-    sources, destinations = arcs.sources[order], arcs.destinations[order]
-    from_source = np.lexsort((sources, frames[order]))
+    from_source = np.lexsort((sources[order], frames[order]))
+    columns = [each[order] for each in (places, costs.astype(np.float64), sources, destinations)]
     return [
-        _Arcs(
-            places[begin:end],
-            costs[begin:end],
-            sources[begin:end],
-            destinations[begin:end],
-            from_source[begin:end] - begin,
-        )
+        _Arcs._make((*(each[begin:end] for each in columns), from_source[begin:end] - begin))
         for begin, end in itertools.pairwise(bounds)
     ]
 
@@ -106,7 +98,8 @@ def numerator(
         np.concatenate([arcs.places for arcs in plan.frames]), return_inverse=True
     )
     places, flat = modules.put(read), output.reshape(-1)
-    elements = np.split(modules.get(flat[places])[numbers], plan.bounds)
+    bounds = np.cumsum([len(arcs.places) for arcs in plan.frames])[:-1]
+    elements = np.split(modules.get(flat[places])[numbers], bounds)
     scores = [values - arcs.costs for values, arcs in zip(elements, plan.frames, strict=True)]
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         alphas = list(_forward(plan, scores))
@@ -208,17 +201,18 @@ def _side_by_side(supervision: ChainSupervision) -> _Plan:
     arrival = time + 1
     ends = fst.num_states + arrival // length - 1
     is_end = (arrival % length == 0) & (arrival < length * count)
-    arcs = _Arcs(
-        row * supervision.label_dim + fst.labels - 1,
-        fst.costs.astype(np.float64),
-        sources,
-        np.where(is_end, ends, destinations),
-        sources,
+    frames = _arcs_by_frame(
+        time % length,
+        length,
+        places=row * supervision.label_dim + fst.labels - 1,
+        costs=fst.costs,
+        sources=sources,
+        destinations=np.where(is_end, ends, destinations),
     )
     groups = [np.array([fst.num_states + number]) for number in range(count - 1)]
     groups.append(np.flatnonzero(np.isfinite(fst.final_costs)))
     return _Plan(
-        _arcs_by_frame(time % length, arcs, length),
+        frames,
         np.flatnonzero((times % length == 0) & (times < length * count)),
         np.concatenate((fst.final_costs.astype(np.float64), np.zeros(count - 1))),
         groups,
@@ -232,18 +226,18 @@ def _end_to_end(supervision: ChainSupervision) -> _Plan:
         check_labels(fst)
     first = np.cumsum([0] + [fst.num_states for fst in fsts])
     rows = np.repeat(np.arange(count), [fst.num_arcs for fst in fsts])
-    arcs = _Arcs(
-        rows * supervision.label_dim + np.concatenate([fst.labels for fst in fsts]) - 1,
-        np.concatenate([fst.costs for fst in fsts]).astype(np.float64),
-        np.concatenate([fst.sources + first[n] for n, fst in enumerate(fsts)]),
-        np.concatenate([fst.destinations + first[n] for n, fst in enumerate(fsts)]),
-        rows,
+    (side_by_side,) = _arcs_by_frame(
+        np.zeros_like(rows),
+        1,
+        places=rows * supervision.label_dim + np.concatenate([fst.labels for fst in fsts]) - 1,
+        costs=np.concatenate([fst.costs for fst in fsts]),
+        sources=np.concatenate([fst.sources + first[n] for n, fst in enumerate(fsts)]),
+        destinations=np.concatenate([fst.destinations + first[n] for n, fst in enumerate(fsts)]),
     )
-    (side_by_side,) = _arcs_by_frame(np.zeros_like(rows), arcs, 1)
     step = count * supervision.label_dim
     return _Plan(
         [
-            attrs.evolve(side_by_side, places=side_by_side.places + frame * step)
+            side_by_side._replace(places=side_by_side.places + frame * step)
             for frame in range(supervision.frames_per_sequence)
         ],
         np.array([fst.start + first[n] for n, fst in enumerate(fsts)]),

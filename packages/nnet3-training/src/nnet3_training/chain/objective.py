@@ -19,7 +19,6 @@ from nnet3_runtime_cuda.cuda import Platform
 
 from nnet3_training.chain.denominator import (
     OUTPUT_LIMIT,
-    ArrayModules,
     DenominatorGraph,
     float_array,
     modules_of,
@@ -124,43 +123,35 @@ class ChainObjective:
             ExampleError: the output is not an array of real numbers, or is masked; the supervision
                 is of another kind or shape, or its paths are of another length.
         """
-        values = self._checked(supervision, output)
+        options, values = self.options, self._checked(supervision, output)
         modules = modules_of(values)
+        xp, leaky = modules.arrays, options.leaky_hmm_coefficient
         with modules.current():
-            return self._computed(modules, supervision, values, derivative=derivative)
-
-    def _computed(
-        self, modules: ArrayModules, supervision: ChainSupervision, values: Any, *, derivative: bool
-    ) -> ChainResult:
-        den = self.graph.forward_backward(
-            values,
-            supervision.num_sequences,
-            self.options.leaky_hmm_coefficient,
-            derivative=derivative,
-        )
-        log_prob, posteriors = numerator(supervision, values, derivative=derivative)
-        total = supervision.weight * (log_prob - den.log_prob)
-        if not (den.is_sound and math.isfinite(total)):
-            return self._failed(supervision, values, total, derivative=derivative)
-        scale = supervision.weight * self.options.l2_regularize
-        xp = modules.arrays
-        squares, highest, lowest = modules.numbers(
-            [xp.vdot(values, values), values.max(), values.min()]
-        )
-        if not math.isfinite(highest - lowest):  # where the denominator cut them off
-            return self._failed(supervision, values, total, derivative=derivative)
-        result = den.derivative
-        if result is not None:
-            if supervision.weight != 1.0:
-                posteriors *= supervision.weight
-                result *= supervision.weight
-            xp.subtract(posteriors, result, result)
-            if scale:
-                result -= values * values.dtype.type(scale)
-            factor = self.options.out_of_range_regularize
-            if factor and max(highest, -lowest) > OUTPUT_LIMIT:  # pull such outputs back
-                beyond = values - xp.clip(values, -OUTPUT_LIMIT, OUTPUT_LIMIT)
-                result -= beyond * values.dtype.type(factor)
+            den = self.graph.forward_backward(
+                values, supervision.num_sequences, leaky, derivative=derivative
+            )
+            log_prob, posteriors = numerator(supervision, values, derivative=derivative)
+            total = supervision.weight * (log_prob - den.log_prob)
+            if not (den.is_sound and math.isfinite(total)):
+                return self._failed(supervision, values, total, derivative=derivative)
+            scale = supervision.weight * options.l2_regularize
+            squares, highest, lowest = modules.numbers(
+                [xp.vdot(values, values), values.max(), values.min()]
+            )
+            if not math.isfinite(highest - lowest):  # where the denominator cut them off
+                return self._failed(supervision, values, total, derivative=derivative)
+            result = den.derivative
+            if result is not None:
+                if supervision.weight != 1.0:
+                    posteriors *= supervision.weight
+                    result *= supervision.weight
+                xp.subtract(posteriors, result, result)
+                if scale:
+                    result -= values * values.dtype.type(scale)
+                factor = options.out_of_range_regularize
+                if factor and max(highest, -lowest) > OUTPUT_LIMIT:  # pull such outputs back
+                    beyond = values - xp.clip(values, -OUTPUT_LIMIT, OUTPUT_LIMIT)
+                    result -= beyond * values.dtype.type(factor)
         return ChainResult(
             objective=total,
             l2_term=-0.5 * scale * squares if scale else 0.0,
@@ -283,9 +274,8 @@ class ChainTraining:
         """
         result: dict[str, Objective] = {}
         for io in example.outputs:
-            if io.supervision is None:  # cross-entropy, which comes with its output
-                continue
-            result |= self._at_output(io, outputs)
+            if io.supervision is not None:  # else cross-entropy, which comes with its output
+                result |= self._at_output(io, outputs)
         return result
 
     def _at_output(self, io: ExampleOutput, outputs: Mapping[str, Any]) -> dict[str, Objective]:
@@ -299,39 +289,27 @@ class ChainTraining:
             found = self.objective.compute(supervision, outputs[io.name])
         except ExampleError as error:
             raise ExampleError(f"output '{io.name}': {error}") from error
-        modules = modules_of(found.derivative)
+        options, modules, weights = self.options, modules_of(found.derivative), None
         with modules.current():
-            return self._objectives_of(modules, io.name, supervision, found, outputs)
-
-    def _objectives_of(
-        self,
-        modules: ArrayModules,
-        name: str,
-        supervision: ChainSupervision,
-        found: ChainResult,
-        outputs: Mapping[str, Any],
-    ) -> dict[str, Objective]:
-        options, weights = self.options, None
-        if options.apply_deriv_weights and len(supervision.deriv_weights):
-            weights = modules.put(supervision.deriv_weights)[:, None]
-        derivative = found.derivative if weights is None else found.derivative * weights
-        result = {
-            name: Objective(
-                total=found.objective,
-                weight=found.weight,
-                derivative=derivative,
-                auxiliary=found.l2_term,
-            )
-        }
-        if options.xent_regularize:
-            posteriors = found.xent_derivative
-            products = modules.arrays.einsum("ij,ij->i", outputs[name + _XENT], posteriors)
-            share = posteriors if weights is None else posteriors * weights
-            result[name + _XENT] = Objective(
-                total=float(products.sum(dtype=np.float64)),
-                weight=found.weight,
-                derivative=share * np.float32(options.xent_regularize),
-            )
+            if options.apply_deriv_weights and len(supervision.deriv_weights):
+                weights = modules.put(supervision.deriv_weights)[:, None]
+            result = {
+                io.name: Objective(
+                    total=found.objective,
+                    weight=found.weight,
+                    derivative=found.derivative if weights is None else found.derivative * weights,
+                    auxiliary=found.l2_term,
+                )
+            }
+            if options.xent_regularize:
+                xent, posteriors = io.name + _XENT, found.xent_derivative
+                products = modules.arrays.einsum("ij,ij->i", outputs[xent], posteriors)
+                share = posteriors if weights is None else posteriors * weights
+                result[xent] = Objective(
+                    total=float(products.sum(dtype=np.float64)),
+                    weight=found.weight,
+                    derivative=share * np.float32(options.xent_regularize),
+                )
         return result
 
 

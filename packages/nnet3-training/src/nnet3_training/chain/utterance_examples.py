@@ -114,7 +114,10 @@ class ChainExampleMaker:
                 chunk.first_frame // step, chunk.num_frames // step
             )
             if self.transitions is not None and part is not None:
-                part = self._without_times(utterance, part, self.transitions)
+                try:
+                    part = unconstrained(part, self.transitions, self.rng)
+                except ExampleError as error:
+                    raise ExampleError(f"utterance '{utterance.key}': {error}") from error
             if self.normalization is not None and part is not None:
                 part = self.normalization.added(part)
             if part is None:
@@ -141,14 +144,6 @@ class ChainExampleMaker:
         whole = attrs.evolve(utterance, supervision=known, deriv_weights=weights)
         example = whole_example(whole, known.frames_per_sequence * step, options, self.rng)
         return attrs.evolve(example, key=f"{utterance.key}-0")
-
-    def _without_times(
-        self, utterance: ChainUtterance, part: ChainSupervision, transitions: Transitions
-    ) -> ChainSupervision | None:
-        try:
-            return unconstrained(part, transitions, self.rng)
-        except ExampleError as error:
-            raise ExampleError(f"utterance '{utterance.key}': {error}") from error
 
     def usable_frames(self, utterance: ChainUtterance) -> int:
         """The number of frames of the input, without those beyond the end of the supervision.
@@ -214,12 +209,12 @@ def whole_example(
             f"Not producing egs for utterance {utterance.key} because it is too short: {length} "
             "frames."
         )
-    left, right = options.left_context_initial, options.right_context_final
+    left, right = options.context(is_first=True, is_last=True)
     chunk = chunks.UtteranceChunk(
         first_frame=0,
         num_frames=num_frames,
-        left_context=options.left_context if left < 0 else left,
-        right_context=options.right_context if right < 0 else right,
+        left_context=left,
+        right_context=right,
         weights=np.ones(known.frames_per_sequence, dtype=np.float32),
     )
     step = options.frame_subsampling_factor

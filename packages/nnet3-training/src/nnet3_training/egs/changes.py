@@ -26,7 +26,6 @@ from nnet3_training.egs.examples import (
     SparsePosteriors,
     StoredMatrix,
     TrainingExample,
-    values_of,
 )
 
 Io = TypeVar("Io", ExampleInput, ExampleOutput)
@@ -70,23 +69,37 @@ def named(example: TrainingExample, ios: tuple[Io, ...], name: str) -> Io:
 
 
 def shifted(
-    example: TrainingExample, frames: int, *, kept: Collection[str] = (IVECTOR,)
+    example: TrainingExample,
+    frames: int,
+    *,
+    kept: Collection[str] = (IVECTOR,),
+    step_of: Callable[[ExampleOutput], int] = lambda output: 1,
 ) -> TrainingExample:
     """The example with inputs and outputs moved by some frames, except those named in `kept`.
 
+    Args:
+        example: The example.
+        frames: The number of frames.
+        kept: The names of inputs and outputs that stay.
+        step_of: The distance in time of the frames of an output, which moves by the nearest
+            multiple of it.
+
     Raises:
-        ExampleError: a t is not a 32-bit number any more.
+        ExampleError: a t is not a 32-bit number any more; or the error of `step_of`.
     """
     if not frames:
         return example
 
-    def change(io: Io) -> Io:
-        return io if io.name in kept else attrs.evolve(io, indexes=moved(io.indexes, frames))
+    def change(io: Io, step: int) -> Io:
+        if io.name in kept:
+            return io
+        distance = step * ((2 * frames + step) // (2 * step))
+        return attrs.evolve(io, indexes=moved(io.indexes, distance))
 
     return attrs.evolve(
         example,
-        inputs=[change(io) for io in example.inputs],
-        outputs=[change(io) for io in example.outputs],
+        inputs=[change(io, 1) for io in example.inputs],
+        outputs=[change(io, step_of(io)) for io in example.outputs],
     )
 
 
@@ -145,24 +158,20 @@ def _with_input_rows(
         raise errors.ExampleError(f"example '{example.key}': no frame of 'input' is left")
     if kept.all():
         return example
-    values = rows_of(given.matrix, kept)
-    shorter = attrs.evolve(given, indexes=given.indexes[kept], values=values)
-    inputs = [shorter if io is given else io for io in example.inputs]
+    matrix: StoredMatrix = given.matrix
+    if isinstance(matrix, SparsePosteriors):
+        matrix = matrix.taken(np.flatnonzero(kept))
+    else:  # a compressed one becomes full, as Kaldi has it
+        matrix = given.values[kept]
+    shorter = attrs.evolve(given, indexes=given.indexes[kept], values=matrix)
+    return _with_input(example, given, shorter)
+
+
+def _with_input(
+    example: TrainingExample, given: ExampleInput, changed: ExampleInput
+) -> TrainingExample:
+    inputs = [changed if io is given else io for io in example.inputs]
     return attrs.evolve(example, inputs=inputs)
-
-
-def rows_of(matrix: StoredMatrix, kept: npt.NDArray[np.bool_]) -> StoredMatrix:
-    """Some rows of a matrix; of a compressed one, as Kaldi has it, as a full matrix."""
-    if not isinstance(matrix, SparsePosteriors):
-        return values_of(matrix)[kept]
-    sizes = np.diff(matrix.splits)[kept]
-    entries = kept[matrix.rows]
-    return SparsePosteriors(
-        dim=matrix.dim,
-        splits=np.concatenate(([0], np.cumsum(sizes))),
-        classes=matrix.classes[entries],
-        weights=matrix.weights[entries],
-    )
 
 
 def with_frame(example: TrainingExample, frame: int) -> TrainingExample | None:
@@ -186,12 +195,7 @@ def _with_output_rows(
 ) -> TrainingExample:
     if kept.all():
         return example
-    supervision = _supervision(example, known)
-    part: object
-    if isinstance(supervision, SparsePosteriors):
-        part = rows_of(supervision, kept)
-    else:
-        part = DenseTargets(values=supervision.values[kept])
+    part = _supervision(example, known).taken(np.flatnonzero(kept))
     return with_output(
         example, lambda io: attrs.evolve(io, indexes=io.indexes[kept], supervision=part)
     )
@@ -372,9 +376,7 @@ class ImageAugmentation:
         if np.abs(transform - np.eye(3)).max() > _UNIT:
             image = values.reshape(rows, -1, self.num_channels)
             values = _transformed(image, transform, self.fill_mode).reshape(rows, columns)
-        changed = attrs.evolve(given, values=values)
-        inputs = [changed if io is given else io for io in example.inputs]
-        return attrs.evolve(example, inputs=inputs)
+        return _with_input(example, given, attrs.evolve(given, values=values))
 
     def _drawn(self, width: int, height: int, rng: CRandom) -> Image:
         """(3, 3), from places (x, y, 1) in the new image, from its centre, to places in the old."""

@@ -186,17 +186,27 @@ class SplitOptions:
                 f"(got {self.num_frames_overlap})"
             )
         shortest = min(self.num_frames, default=1)
-        left = min((self.left_context, *self._if_given(self.left_context_initial)))
-        right = min((self.right_context, *self._if_given(self.right_context_final)))
+        first_left, last_right = self.context(is_first=True, is_last=True)
+        left, right = min(self.left_context, first_left), min(self.right_context, last_right)
         if left + shortest + right < 1:
             raise ExampleError(
                 f"a chunk of {shortest} frames would have no frames of the input, with a context "
                 f"of {left} frames before it and {right} after it"
             )
 
-    @staticmethod
-    def _if_given(context: int) -> tuple[int, ...]:
-        return () if context < 0 else (context,)
+    def context(self, *, is_first: bool, is_last: bool) -> tuple[int, int]:
+        """The frames of the input before and after a chunk.
+
+        Args:
+            is_first: Whether it is the first chunk of an utterance.
+            is_last: Whether it is the last one.
+        """
+        left, right = self.left_context, self.right_context
+        if is_first and self.left_context_initial >= 0:
+            left = self.left_context_initial
+        if is_last and self.right_context_final >= 0:
+            right = self.right_context_final
+        return left, right
 
     def rounded(self) -> Self:
         """The options with lengths rounded up to multiples of the subsampling factor."""
@@ -264,11 +274,7 @@ class UtteranceSplitter:
         result = []
         for number, (start, size) in enumerate(zip(starts, sizes, strict=True)):
             is_last = number == len(sizes) - 1
-            left, right = options.left_context, options.right_context
-            if not number and options.left_context_initial >= 0:
-                left = options.left_context_initial
-            if is_last and options.right_context_final >= 0:
-                right = options.right_context_final
+            left, right = options.context(is_first=number == 0, is_last=is_last)
             weights = np.ones(size // step, dtype=np.float32)
             inside = counts[places[number]]
             weights[: len(inside)] /= inside

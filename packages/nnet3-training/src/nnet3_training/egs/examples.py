@@ -190,6 +190,10 @@ class DenseTargets(ReadOnlyArrays):
         """The rows of all parts, one after the other."""
         return cls(values=np.concatenate([part.values for part in parts]))
 
+    def taken(self, rows: npt.NDArray[np.integer[Any]]) -> Self:
+        """The rows of these numbers."""
+        return type(self)(values=self.values[rows])
+
 
 @attrs.frozen(kw_only=True, eq=False)
 class SparsePosteriors(ReadOnlyArrays):
@@ -270,6 +274,25 @@ class SparsePosteriors(ReadOnlyArrays):
             splits=np.concatenate(([0], np.cumsum(sizes))),
             classes=np.concatenate([part.classes for part in parts]),
             weights=np.concatenate([part.weights for part in parts]),
+        )
+
+    def taken(self, rows: npt.NDArray[np.integer[Any]], factors: FloatArray | None = None) -> Self:
+        """The rows of these numbers; a row beyond the end has no classes.
+
+        Args:
+            rows: (new rows,), numbers of rows.
+            factors: (new rows,), multiply the weights of each; None for 1.
+        """
+        starts, ends = (self.splits[np.minimum(each, self.shape[0])] for each in (rows, rows + 1))
+        sizes = ends - starts
+        splits = np.concatenate(([0], np.cumsum(sizes)))
+        entries = np.repeat(starts - splits[:-1], sizes) + np.arange(splits[-1])
+        weights = self.weights[entries]
+        return type(self)(
+            dim=self.dim,
+            splits=splits,
+            classes=self.classes[entries],
+            weights=weights if factors is None else weights * np.repeat(factors, sizes),
         )
 
 

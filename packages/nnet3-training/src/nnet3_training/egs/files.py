@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import IO, TYPE_CHECKING, Final, TypeVar
 
@@ -74,26 +75,22 @@ def entries_of(
         FileError: the file cannot be read; if it does not exist, the error is a FileNotFoundError.
         ModelFileError: it is not an archive of such objects; the error says where.
     """
-    if not isinstance(source, str | os.PathLike):
+    opened: AbstractContextManager[IO[bytes]]
+    if isinstance(source, str | os.PathLike):
+        opened, path = files.open_file(source), os.fspath(source)
+    else:
         check_readable(source)
-        yield from _entries(source, files.stream_name(source), decode)
-        return
-    with files.open_file(source) as file:
-        yield from _entries(file, os.fspath(source), decode)
-
-
-def _entries(
-    stream: IO[bytes], path: str, decode: Callable[[files.Reader], T]
-) -> Iterator[files.Entry[T]]:
-    entries = files.read_entries(stream, path, decode)
-    while True:
-        try:
-            entry = next(entries, None)
-        except OSError as error:
-            raise files.file_error(error, "read", path) from error
-        if entry is None:
-            return
-        yield entry
+        opened, path = nullcontext(source), files.stream_name(source)
+    with opened as stream:
+        entries = files.read_entries(stream, path, decode)
+        while True:
+            try:
+                entry = next(entries, None)
+            except OSError as error:
+                raise files.file_error(error, "read", path) from error
+            if entry is None:
+                return
+            yield entry
 
 
 _MAX_ROWS: Final = 1 << 24

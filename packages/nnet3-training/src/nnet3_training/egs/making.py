@@ -243,19 +243,9 @@ def _supervision(
     known = utterance.supervision
     frames = chunk.first_frame // step + np.arange(len(chunk.weights))
     if isinstance(known, DenseTargets):
-        return DenseTargets(values=known.values[np.clip(frames, 0, known.shape[0] - 1)])
+        return known.taken(np.clip(frames, 0, known.shape[0] - 1))
     rows = frames * step if has_input_rows(known, utterance.features.shape[0], step) else frames
-    # Rows beyond the end have no posteriors.
-    starts, ends = (known.splits[np.minimum(each, known.shape[0])] for each in (rows, rows + 1))
-    sizes = ends - starts
-    splits = np.concatenate(([0], np.cumsum(sizes)))
-    entries = np.repeat(starts - splits[:-1], sizes) + np.arange(splits[-1])
-    return SparsePosteriors(
-        dim=known.dim,
-        splits=splits,
-        classes=known.classes[entries],
-        weights=known.weights[entries] * np.repeat(chunk.weights, sizes),
-    )
+    return known.taken(rows, chunk.weights)
 
 
 def has_input_rows(known: SparsePosteriors, num_frames: int, step: int) -> bool:

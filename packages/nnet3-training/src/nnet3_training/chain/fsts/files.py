@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator, Sequence
-from typing import IO, Final
+from collections.abc import Callable, Sequence
+from typing import IO, Final, NamedTuple, TypeVar
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors import files
@@ -27,6 +26,8 @@ from nnet3_descriptors import files
 from nnet3_training.chain.fsts.fst import Fst
 from nnet3_training.egs.files import check_readable
 from nnet3_training.errors import ExampleError
+
+W = TypeVar("W")
 
 _MAGIC: Final = 2125659606
 _VERSION: Final = 2
@@ -92,8 +93,7 @@ def write_fst(fst: Fst, path: str | os.PathLike[str] | IO[bytes]) -> None:
 # ---- binary ----
 
 
-@attrs.frozen
-class Header:
+class Header(NamedTuple):
     """The header of an FST.
 
     Attributes:
@@ -203,20 +203,15 @@ def read_header(reader: files.BinaryReader, kinds: Sequence[str], arcs: Sequence
 
 def _read_type(reader: files.BinaryReader, of: str, known: Sequence[str]) -> str:
     start = reader.position
-    name = _read_name(reader)
-    if name not in known:
-        expected = " or ".join(f"'{each}'" for each in known)
-        reader.fail(f"unknown type of {of}", at=start, expected=expected, found=f"'{name}'")
-    return name
-
-
-def _read_name(reader: files.BinaryReader) -> str:
-    start = reader.position
     (size,) = _INT32.unpack(_take(reader, _INT32.size, "the length of a name"))
     if not 0 < size <= _LONGEST_NAME:
         reader.fail("impossible length of a name", at=start, expected=f"1 to {_LONGEST_NAME}",
                     found=str(size))  # fmt: skip
-    return bytes(_take(reader, size, "a name")).decode("latin-1")
+    name = bytes(_take(reader, size, "a name")).decode("latin-1")
+    if name not in known:
+        expected = " or ".join(f"'{each}'" for each in known)
+        reader.fail(f"unknown type of {of}", at=start, expected=expected, found=f"'{name}'")
+    return name
 
 
 def _read_vector(reader: files.BinaryReader, header: Header) -> Fst:
@@ -411,62 +406,92 @@ def read_text_fst(reader: files.Reader) -> Fst:
         ModelFileError: the file holds something else there.
     """
     begin = reader.position
-    start = -1
-    arcs: list[tuple[int, int, int, int, float]] = []
-    finals: dict[int, float] = {}
-    first = reader.line()
-    if first.strip():
-        reader.fail("a text FST starts on a line of its own", at=begin, found=repr(first[:24]))
-    for at, words in text_lines(reader):
-        try:
-            state = files.parse_integer(words[0])
-            if len(words) in (1, 2):
-                finals[state] = files.parse_real(words[1]) if len(words) == 2 else 0.0
-            elif len(words) in (4, 5):
-                destination, label, output = (files.parse_integer(word) for word in words[1:4])
-                cost = files.parse_real(words[4]) if len(words) == 5 else 0.0
-                arcs.append((state, destination, label, output, cost))
-            else:
-                raise ValueError
-        except ValueError:
-            reader.fail("this is no line of an FST", at=at,
-                        expected="source, destination, two labels, cost; or state, cost",
-                        found=repr(" ".join(words)[:48]))  # fmt: skip
-        start = state if start < 0 else start
+    start, num_states, arcs, finals = read_lines(
+        reader,
+        lambda text, _: files.parse_real(text or "0"),
+        num_labels=2,
+        name="FST",
+        kind="an FST",
+        expected="source, destination, two labels, cost; or state, cost",
+    )
     if start < 0:
         return Fst.empty()
-    numbers = [each for arc in arcs for each in arc[:2]] + list(finals)
-    # Each state has a line, or a line that leads to it.
-    if not 0 <= min(numbers) <= max(numbers) < 2 * len(numbers):
-        reader.fail("impossible number of a state", at=begin,
-                    expected=f"0 to {2 * len(numbers) - 1}",
-                    found=str(min(numbers) if min(numbers) < 0 else max(numbers)))  # fmt: skip
-    costs = np.full(max(numbers) + 1, np.inf)
+    costs = np.full(num_states, np.inf)
     for state, cost in finals.items():
         costs[state] = cost
-    columns = list(zip(*arcs, strict=True)) or [(), (), (), (), ()]
     try:
+        numbers = np.array([[*arc[:2], *arc[2]] for arc in arcs], dtype=np.int64)
+        sources, destinations, labels, output_labels = numbers.reshape(-1, 4).T
         return Fst.from_arcs(
             start=start,
             final_costs=costs,
-            sources=np.array(columns[0], dtype=np.int64),
-            destinations=np.array(columns[1], dtype=np.int64),
-            labels=np.array(columns[2], dtype=np.int64),
-            output_labels=np.array(columns[3], dtype=np.int64),
-            costs=np.array(columns[4], dtype=np.float64),
+            sources=sources,
+            destinations=destinations,
+            labels=labels,
+            output_labels=output_labels,
+            costs=np.array([cost for *_, cost in arcs], dtype=np.float64),
         )
     except (ExampleError, OverflowError) as error:
         reader.fail(str(error), at=begin)
 
 
-def text_lines(reader: files.Reader) -> Iterator[tuple[int, list[str]]]:
-    """The offsets of lines and the words of each, up to an empty line."""
-    while True:
+def read_lines(
+    reader: files.Reader,
+    weight: Callable[[str, Sequence[int]], W],
+    *,
+    num_labels: int,
+    name: str,
+    kind: str,
+    expected: str,
+) -> tuple[int, int, list[tuple[int, int, list[int], W]], dict[int, W]]:
+    """Reads the lines of arcs and final states of an FST or a lattice, up to an empty one.
+
+    Args:
+        reader: Where it stands, before the line on which they start.
+        weight: From the text of a weight, "" if it is left out, and the labels of its arc, none for
+            a final state. Raises a ValueError for what is none.
+        num_labels: Number of labels of an arc.
+        name: What is read, for messages.
+        kind: The same with an article.
+        expected: What a line holds, for messages.
+
+    Returns:
+        The start state, -1 if there are no lines; the number of states; source, destination, labels
+        and weight of each arc; and by final state its weight.
+
+    Raises:
+        ModelFileError: the file holds something else there.
+    """
+    begin, start = reader.position, -1
+    arcs: list[tuple[int, int, list[int], W]] = []
+    finals: dict[int, W] = {}
+    first = reader.line()
+    if first.strip():
+        reader.fail(f"a text {name} starts on a line of its own", at=begin, found=repr(first[:24]))
+    at = reader.position
+    while words := reader.line().split():
+        numbers, rest = words[: 2 + num_labels], words[2 + num_labels :]
+        try:
+            state = files.parse_integer(words[0])
+            if len(words) <= 2:
+                finals[state] = weight(words[1] if len(words) == 2 else "", ())
+            elif len(numbers) == 2 + num_labels and len(rest) <= 1:
+                destination, *labels = map(files.parse_integer, numbers[1:])
+                arcs.append((state, destination, labels, weight(rest[0] if rest else "", labels)))
+            else:
+                raise ValueError
+        except ValueError:
+            reader.fail(f"this is no line of {kind}", at=at, expected=expected,
+                        found=repr(" ".join(words)[:48]))  # fmt: skip
+        start = state if start < 0 else start
         at = reader.position
-        words = reader.line().split()
-        if not words:
-            return
-        yield at, words
+    states = [each for arc in arcs for each in arc[:2]] + list(finals)
+    # Each state has a line, or a line that leads to it.
+    if states and not 0 <= min(states) <= max(states) < 2 * len(states):
+        reader.fail("impossible number of a state", at=begin,
+                    expected=f"0 to {2 * len(states) - 1}",
+                    found=str(min(states) if min(states) < 0 else max(states)))  # fmt: skip
+    return start, max(states, default=-1) + 1, arcs, finals
 
 
 def write_text_fst(writer: files.Writer, fst: Fst) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections import deque
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, NamedTuple, Self, TypeVar
 
 import attrs
 import numpy as np
@@ -138,14 +138,8 @@ class Fst(ReadOnlyArrays):
     @classmethod
     def empty(cls) -> Self:
         """The FST without states."""
-        return cls(
-            start=NO_STATE,
-            final_costs=(),
-            splits=(0,),
-            labels=(),
-            output_labels=(),
-            costs=(),
-            destinations=(),
+        return cls.from_arcs(
+            start=NO_STATE, final_costs=(), sources=(), labels=(), costs=(), destinations=()
         )
 
     @classmethod
@@ -255,13 +249,13 @@ class Graph:
         """The graph without states that are on no path from start to end; may be empty."""
         if not self.arcs:
             return Graph()
-        forwards = _reached([0], [[arc.destination for arc in arcs] for arcs in self.arcs])
+        forwards = reached([0], lambda state: [arc.destination for arc in self.arcs[state]])
         backwards: list[list[int]] = [[] for _ in self.arcs]
         for state, arcs in enumerate(self.arcs):
             for arc in arcs:
                 backwards[arc.destination].append(state)
         ends = [state for state, cost in enumerate(self.finals) if math.isfinite(cost)]
-        useful = forwards & _reached(ends, backwards)
+        useful = set(forwards).intersection(reached(ends, backwards.__getitem__))
         return self.kept(sorted(useful)) if 0 in useful else Graph()
 
     @classmethod
@@ -290,14 +284,11 @@ class Graph:
         if not self.arcs:
             return Fst.empty()
         arcs = [arc for each in self.arcs for arc in each]
-        splits = [0]
-        for each in self.arcs:
-            splits.append(splits[-1] + len(each))
         labels, outputs = [arc.label for arc in arcs], [arc.output for arc in arcs]
         return Fst(
             start=0,
             final_costs=self.finals,
-            splits=splits,
+            splits=list(itertools.accumulate(map(len, self.arcs), initial=0)),
             labels=labels,
             output_labels=outputs if any(outputs) else labels,
             costs=[arc.cost for arc in arcs],
@@ -305,15 +296,46 @@ class Graph:
         )
 
 
-def _reached(states: Sequence[int], following: Sequence[Sequence[int]]) -> set[int]:
-    """The states that can be reached from `states`, including these."""
-    seen, left = set(states), list(states)
-    while left:
-        for state in following[left.pop()]:
-            if state not in seen:
-                seen.add(state)
-                left.append(state)
-    return seen
+Place = TypeVar("Place", bound=Hashable)
+
+
+def explored(
+    start: Place,
+    final: Callable[[Place], float],
+    arcs: Callable[[Place], Iterable[tuple[int, float, Place]]],
+) -> Graph:
+    """The graph of the places that can be reached from one, numbered as they are met.
+
+    Args:
+        start: The first place.
+        final: The cost of ending at a place; called once for each, as it is met.
+        arcs: Label, cost and destination of each arc that leaves a place.
+    """
+    graph = Graph()
+    numbers: dict[Place, int] = {}
+    places: list[Place] = []
+
+    def number(place: Place) -> int:
+        if place not in numbers:
+            numbers[place] = graph.add_state(final(place))
+            places.append(place)
+        return numbers[place]
+
+    number(start)
+    for state, place in enumerate(places):  # which grow
+        graph.arcs[state] = [Arc(label, cost, number(each)) for label, cost, each in arcs(place)]
+    return graph
+
+
+def reached(states: Sequence[int], following: Callable[[int], Iterable[int]]) -> list[int]:
+    """The states that can be reached from `states`, including these, the nearest first."""
+    order, seen = list(states), set(states)
+    for state in order:  # which grows
+        for each in following(state):
+            if each not in seen:
+                seen.add(each)
+                order.append(each)
+    return order
 
 
 def concatenated(parts: Sequence[Fst]) -> Fst:
@@ -336,26 +358,17 @@ def concatenated(parts: Sequence[Fst]) -> Fst:
     rows: list[tuple[npt.NDArray[np.generic], ...]] = []
     for number, part in enumerate(parts):
         is_last = number == len(parts) - 1
-        rows.append(
-            (
-                part.sources + first[number],
-                part.labels,
-                part.costs,
-                part.destinations + first[number],
-            )
-        )
-        if not is_last:
-            following = parts[number + 1]
-            begin, end = following.splits[following.start : following.start + 2]
-            for state in np.flatnonzero(np.isfinite(part.final_costs)):
-                rows.append(
-                    (
-                        np.full(end - begin, state + first[number]),
-                        following.labels[begin:end],
-                        following.costs[begin:end] + part.final_costs[state],
-                        following.destinations[begin:end] + first[number + 1],
-                    )
-                )
+        here = first[number]
+        rows.append((part.sources + here, part.labels, part.costs, part.destinations + here))
+        if is_last:
+            break
+        following = parts[number + 1]
+        begin, end = following.splits[following.start : following.start + 2]
+        labels, costs = following.labels[begin:end], following.costs[begin:end]
+        destinations = following.destinations[begin:end] + first[number + 1]
+        for state in np.flatnonzero(np.isfinite(part.final_costs)):
+            sources = np.full(end - begin, state + here)
+            rows.append((sources, labels, costs + part.final_costs[state], destinations))
     # Backwards: the order of a state's arcs in Kaldi's supervisions after epsilon removal.
     sources, labels, costs, destinations = (
         np.concatenate(column)[::-1] for column in zip(*rows, strict=True)
@@ -402,16 +415,7 @@ def breadth_first_order(fst: Fst) -> list[int]:
     if fst.num_states == 0:
         return []
     splits, destinations = fst.splits.tolist(), fst.destinations.tolist()
-    order, seen = [fst.start], {fst.start}
-    queue = deque(order)
-    while queue:
-        state = queue.popleft()
-        for each in destinations[splits[state] : splits[state + 1]]:
-            if each not in seen:
-                seen.add(each)
-                order.append(each)
-                queue.append(each)
-    return order
+    return reached([fst.start], lambda state: destinations[splits[state] : splits[state + 1]])
 
 
 def breadth_first(fst: Fst) -> Fst:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+from typing import NamedTuple
 
 import attrs
 import numpy as np
@@ -231,8 +232,7 @@ def joined(fst: Fst, delta: float) -> Fst:
     )
 
 
-@attrs.frozen(eq=False)
-class _Arcs:
+class _Arcs(NamedTuple):
     """Arcs with rounded costs, including arcs from final states to one extra state at the end.
 
     Attributes:
@@ -375,12 +375,8 @@ def pushed(fst: Fst, delta: float) -> Fst:
     else:
         _LOGGER.warning("The weights of an FST were pushed without reaching equal sums.")
     potentials = -np.log(vector)
-    return Fst(
-        start=fst.start,
+    return attrs.evolve(
+        fst,
         final_costs=fst.final_costs + (potentials[fst.start] - potentials).astype(np.float32),
-        splits=fst.splits,
-        labels=fst.labels,
-        output_labels=fst.output_labels,
         costs=fst.costs + potentials[destinations] - potentials[sources],
-        destinations=destinations,
     )

@@ -10,8 +10,9 @@ In Kaldi's tables phones are a line of text: `phone phone ...`, or with duration
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Sequence
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 import numpy as np
@@ -19,7 +20,7 @@ from nnet3_descriptors.files import BinaryReader, Reader, parse_integer
 from nnet3_speech.hmm import ContextDependency, Transitions
 
 from nnet3_training import fields
-from nnet3_training.chain.fsts.fst import Arc, Graph, breadth_first
+from nnet3_training.chain.fsts.fst import Arc, Graph, breadth_first, explored
 from nnet3_training.chain.fsts.machines import Machine
 from nnet3_training.chain.graphs.phone_lattices import PhoneLattice
 from nnet3_training.chain.graphs.transition_graph import in_context, transition_graph
@@ -57,17 +58,13 @@ def read_alignment(reader: Reader) -> list[tuple[int, int]]:
                 "these are no pairs", at=start, expected="phone duration ; phone duration ...",
                 found=repr(part.strip()[:48]),
             )  # fmt: skip
-        phone, duration = _integers(reader, words, start)
+        try:
+            phone, duration = map(parse_integer, words)
+        except ValueError:
+            text = " ".join(words)[:48]
+            reader.fail("these are no integers", at=start, expected="integers", found=repr(text))
         pairs.append((phone, duration))
     return pairs
-
-
-def _integers(reader: Reader, words: list[str], start: int) -> list[int]:
-    try:
-        return [parse_integer(word) for word in words]
-    except ValueError:
-        text = " ".join(words)[:48]
-        reader.fail("these are no integers", at=start, expected="integers", found=repr(text))
 
 
 _MOST_FRAMES = 1 << 18
@@ -257,32 +254,24 @@ def _timed(
 
     A state of the result is a pair of a state of the graph and a frame.
     """
+    if not graph.num_states:
+        return graph
     phones = transitions.phones.tolist()
     labels = (transitions.pdfs + 1).tolist() if convert_to_pdfs else range(transitions.num_ids + 1)
-    result = Graph()
-    states: dict[tuple[int, int], int] = {}
-    queue: deque[tuple[int, int]] = deque()
+    numbers = itertools.count()
 
-    def state(pair: tuple[int, int]) -> int:
-        if pair not in states:
-            if len(states) == _MOST_STATES:
-                raise ExampleError(
-                    f"the supervision of {len(allowed)} frames has more than {_MOST_STATES} states"
-                )
-            is_end = pair[1] == len(allowed)
-            states[pair] = result.add_state(graph.finals[pair[0]] if is_end else float("inf"))
-            queue.append(pair)
-        return states[pair]
+    def final(place: tuple[int, int]) -> float:
+        if next(numbers) == _MOST_STATES:
+            raise ExampleError(
+                f"the supervision of {len(allowed)} frames has more than {_MOST_STATES} states"
+            )
+        state, frame = place
+        return graph.finals[state] if frame == len(allowed) else math.inf
 
-    if graph.num_states:
-        state((0, 0))
-    while queue:
-        place, frame = pair = queue.popleft()
-        if frame == len(allowed):
-            continue
-        result.arcs[states[pair]] = [
-            Arc(labels[arc.label], arc.cost, state((arc.destination, frame + 1)))
-            for arc in graph.arcs[place]
-            if phones[arc.label] in allowed[frame]
-        ]
-    return result.trimmed()
+    def arcs(place: tuple[int, int]) -> Iterator[tuple[int, float, tuple[int, int]]]:
+        state, frame = place
+        for arc in graph.arcs[state] if frame < len(allowed) else ():
+            if phones[arc.label] in allowed[frame]:
+                yield labels[arc.label], arc.cost, (arc.destination, frame + 1)
+
+    return explored((0, 0), final, arcs).trimmed()

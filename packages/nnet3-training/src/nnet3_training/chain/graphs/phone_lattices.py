@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
@@ -129,38 +130,45 @@ def read_phone_lattice(reader: Reader) -> PhoneLattice:
         ModelFileError: the file holds no lattice there; the error says where.
     """
     begin = reader.position
-    lattice = PhoneLattice(graph=fst.Graph(), lengths=[], final_lengths=[])
     binary = files.binary_reader(reader)
     if binary is None:
-        start = _read_text(reader, lattice)
+        start, num_states, arcs, finals = files.read_lines(
+            reader,
+            _text_weight,
+            num_labels=1,
+            name="lattice",
+            kind="a phone lattice",
+            expected="source, destination, phone, weight; or state, weight",
+        )
     else:
-        start = _read_binary(binary, lattice)
+        start, num_states, arcs, finals = _read_binary(binary)
         reader.position = binary.position
-    if start > 0 or (start < 0 and lattice.lengths):
+    if start > 0 or (start < 0 and num_states):
         reader.fail("impossible start of a lattice", at=begin, expected="state 0", found=str(start))
-    return lattice
-
-
-def _add_states(lattice: PhoneLattice, count: int) -> None:
-    for _ in range(count):
-        lattice.graph.add_state()
-        lattice.lengths.append([])
-        lattice.final_lengths.append(0)
-
-
-def _add_arc(lattice: PhoneLattice, state: int, arc: fst.Arc, frames: int) -> None:
-    lattice.graph.arcs[state].append(arc)
-    lattice.lengths[state].append(frames)
+    ends = [finals.get(state, (math.inf, 0)) for state in range(num_states)]
+    graph = fst.Graph([[] for _ in ends], [cost for cost, _ in ends])
+    lengths: list[list[int]] = [[] for _ in ends]
+    for state, destination, (phone,), (cost, length) in arcs:
+        graph.arcs[state].append(fst.Arc(phone, cost, destination))
+        lengths[state].append(length)
+    return PhoneLattice(graph=graph, lengths=lengths, final_lengths=[length for _, length in ends])
 
 
 # ---- binary ----
 
 
-def _read_binary(reader: BinaryReader, lattice: PhoneLattice) -> int:
+Weight = tuple[float, int]
+"""The cost of the graph, infinite where no path ends, and the number of transition-ids."""
+
+
+def _read_binary(
+    reader: BinaryReader,
+) -> tuple[int, int, list[tuple[int, int, list[int], Weight]], dict[int, Weight]]:
+    """Reads what `files.read_lines` reads of a text."""
     header = files.read_header(reader, (files.VECTOR,), tuple(_COSTS))
     costs = _COSTS[header.arc]
 
-    def weight() -> tuple[float, int]:
+    def weight() -> Weight:
         at = reader.position
         graph, acoustic = _unpack(reader, costs)
         length = _integer(reader)
@@ -176,17 +184,18 @@ def _read_binary(reader: BinaryReader, lattice: PhoneLattice) -> int:
         reader.position += length * _INT32.size
         return (math.inf if math.isinf(acoustic) else graph), length
 
-    _add_states(lattice, header.states)
+    arcs: list[tuple[int, int, list[int], Weight]] = []
+    finals: dict[int, Weight] = {}
     for state in range(header.states):
-        lattice.graph.finals[state], lattice.final_lengths[state] = weight()
+        finals[state] = weight()
         at = reader.position
-        arcs = int(_unpack(reader, _INT64)[0])
+        count = int(_unpack(reader, _INT64)[0])
         most = reader.remaining // (costs.size + 4 * _INT32.size)
-        if not 0 <= arcs <= most:
+        if not 0 <= count <= most:
             reader.fail(
-                "impossible number of arcs", at=at, expected=f"0 to {most}", found=str(arcs)
+                "impossible number of arcs", at=at, expected=f"0 to {most}", found=str(count)
             )
-        for _ in range(arcs):
+        for _ in range(count):
             at = reader.position
             label, _ = _integer(reader), _integer(reader)
             cost, length = weight()
@@ -198,8 +207,8 @@ def _read_binary(reader: BinaryReader, lattice: PhoneLattice) -> int:
                     expected=f"a phone, a cost, and a state of {header.states}",
                     found=f"phone {label}, cost {cost:g}, state {destination}",
                 )
-            _add_arc(lattice, state, fst.Arc(label, cost, destination), length)
-    return header.start
+            arcs.append((state, destination, [label], (cost, length)))
+    return header.start, header.states, arcs, finals
 
 
 def _integer(reader: BinaryReader) -> int:
@@ -220,59 +229,18 @@ def _unpack(reader: BinaryReader, form: struct.Struct) -> tuple[float, ...]:
 # ---- text ----
 
 
-def _read_text(reader: Reader, lattice: PhoneLattice) -> int:
-    begin = reader.position
-    first = reader.line()
-    if first.strip():
-        reader.fail("a text lattice starts on a line of its own", at=begin, found=repr(first[:24]))
-    start = -1
-    arcs: list[tuple[int, fst.Arc, int]] = []
-    finals: list[tuple[int, float, int]] = []
-    for at, words in files.text_lines(reader):
-        try:
-            state = parse_integer(words[0])
-            if len(words) <= 2:
-                finals.append((state, *_text_weight(words[1] if len(words) == 2 else _ONE)))
-            elif len(words) <= 4:
-                destination, phone = parse_integer(words[1]), parse_integer(words[2])
-                cost, length = _text_weight(words[3] if len(words) == 4 else _ONE)
-                if phone < 0 or math.isinf(cost):
-                    raise ValueError
-                arcs.append((state, fst.Arc(phone, cost, destination), length))
-            else:
-                raise ValueError
-        except ValueError:
-            reader.fail(
-                "this is no line of a phone lattice",
-                at=at,
-                expected="source, destination, phone, weight; or state, weight",
-                found=repr(" ".join(words)[:48]),
-            )
-        start = state if start < 0 else start
-    numbers = [each for state, arc, _ in arcs for each in (state, arc.destination)]
-    numbers += [state for state, _, _ in finals]
-    # Each state has a line, or a line that leads to it.
-    if not numbers:
-        return start
-    if not 0 <= min(numbers) <= max(numbers) < 2 * len(numbers):
-        reader.fail("impossible numbers of states", at=begin)
-    _add_states(lattice, max(numbers) + 1)
-    for state, arc, length in arcs:
-        _add_arc(lattice, state, arc, length)
-    for state, cost, length in finals:
-        lattice.graph.finals[state], lattice.final_lengths[state] = cost, length
-    return start
-
-
-def _text_weight(text: str) -> tuple[float, int]:
-    """The cost of the graph, and the number of transition-ids.
+def _text_weight(text: str, phones: Sequence[int]) -> Weight:
+    """The weight of an arc, or, without phones, of the end of a path.
 
     Raises:
-        ValueError: this is not a weight.
+        ValueError: this is not a weight, or an arc has no phone or an infinite cost.
     """
-    graph, acoustic, ids = text.split(",")
+    graph, acoustic, ids = (text or _ONE).split(",")
     cost, other = parse_real(graph), parse_real(acoustic)
     if math.isnan(cost) or math.isnan(other):
         raise ValueError
-    length = len([parse_integer(each) for each in ids.split("_")]) if ids else 0
-    return (math.inf if math.isinf(other) else cost), length
+    if math.isinf(other):
+        cost = math.inf
+    if phones and (phones[0] < 0 or math.isinf(cost)):
+        raise ValueError
+    return cost, len([parse_integer(each) for each in ids.split("_")]) if ids else 0

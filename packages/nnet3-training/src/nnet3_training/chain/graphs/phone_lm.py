@@ -95,7 +95,7 @@ def estimate_phone_lm(
     estimator.drop()
     graph, start, counted, log_prob = estimator.graph()
     return PhoneLm(
-        fst=_connected(graph, start),
+        fst=attrs.evolve(graph.fst(), start=start),
         num_basic=estimator.num_basic,
         num_before=before,
         num_phones=counted,
@@ -268,8 +268,3 @@ class _Estimator:
                     destination = place[self._nearest((*state.history, phone))]
                     graph.arcs[place[number]].append(Arc(phone, -log_prob, destination))
         return graph, place[self._nearest((_BOUNDARY,))], counted, total
-
-
-def _connected(graph: Graph, start: int) -> Fst:
-    """The graph as an FST that begins at a state."""
-    return attrs.evolve(graph.fst(), start=start)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from nnet3_speech import HmmError
@@ -22,7 +22,7 @@ from nnet3_speech.hmm import ContextDependency, Transitions, topology_of
 
 from nnet3_training.chain.denominator import DenominatorGraph
 from nnet3_training.chain.fsts import machines, minimization
-from nnet3_training.chain.fsts.fst import EPSILON, Arc, Fst, Graph, renumbered
+from nnet3_training.chain.fsts.fst import EPSILON, Arc, Fst, Graph, explored, renumbered
 from nnet3_training.errors import ExampleError
 
 _NONE = 0
@@ -41,49 +41,34 @@ def in_context(phones: Graph, tree: ContextDependency) -> tuple[Graph, list[Wind
         filled; and the windows. A state is one of the given acceptor with the last phones on the
         way to it.
     """
+    if not phones.num_states:
+        return Graph(), []
     width, center, right = tree.context_width, tree.central_position, tree.right_context
     source = _with_ends(phones) if right else phones
-    result = Graph()
-    windows: list[Window] = []
     labels: dict[Window, int] = {}
-    states: dict[tuple[Window, int], int] = {}
-    queue: deque[tuple[Window, int]] = deque()
 
-    def state(history: Window, phone_state: int) -> int:
-        pair = history, phone_state
-        if pair not in states:
-            may_end = not right or history[center] == _END
-            final = source.finals[phone_state] if may_end else math.inf
-            states[pair] = result.add_state(final)
-            queue.append(pair)
-        return states[pair]
+    def final(place: tuple[Window, int]) -> float:
+        history, phone_state = place
+        may_end = not right or history[center] == _END
+        return source.finals[phone_state] if may_end else math.inf
 
-    def label(window: Window) -> int:
-        if window[center] == _NONE:
-            return EPSILON
-        if window not in labels:
-            windows.append(window)
-            labels[window] = len(windows)
-        return labels[window]
-
-    if phones.num_states:
-        state((_NONE,) * (width - 1), 0)
-    while queue:
-        history, phone_state = pair = queue.popleft()
+    def arcs(place: tuple[Window, int]) -> Iterator[tuple[int, float, tuple[Window, int]]]:
+        history, phone_state = place
         for arc in source.arcs[phone_state]:
             if arc.label == EPSILON:
-                destination = state(history, arc.destination)
-                result.arcs[states[pair]].append(Arc(EPSILON, arc.cost, destination))
+                yield EPSILON, arc.cost, (history, arc.destination)
                 continue
             if arc.label == _END and history[center] == _END:
                 continue  # the window of the last phone is full
             if arc.label != _END and history and history[-1] == _END:
                 continue
             full = (*history, arc.label)
-            destination = state(full[1:], arc.destination)
             window = tuple(_NONE if phone == _END else phone for phone in full)
-            result.arcs[states[pair]].append(Arc(label(window), arc.cost, destination))
-    return result, windows
+            is_filled = window[center] != _NONE
+            label = labels.setdefault(window, len(labels) + 1) if is_filled else EPSILON
+            yield label, arc.cost, (full[1:], arc.destination)
+
+    return explored(((_NONE,) * (width - 1), 0), final, arcs), list(labels)
 
 
 def _with_ends(phones: Graph) -> Graph:
@@ -122,9 +107,10 @@ def transition_graph(
     Raises:
         HmmError: a phone has no topology, or the tree no pdf for it.
     """
-    hmms = _Hmms(tree, transitions, 1.0 if probabilities else 0.0)
-    graph = _expanded(*phones, hmms)
-    return with_self_loops(graph, transitions, 1.0 if probabilities else 0.0)
+    scale = 1.0 if probabilities else 0.0
+    source, windows = phones
+    graph = _expanded(source, *_hmms(windows, tree, transitions, scale))
+    return with_self_loops(graph, transitions, scale)
 
 
 def with_pdfs(graph: Graph, transitions: Transitions) -> Graph:
@@ -145,48 +131,47 @@ def _scaled(graph: Graph, scale: float) -> Graph:
     )
 
 
-class _Hmms:
-    """The HMMs of phones in context, without self-loops; phones with the same pdfs share an HMM."""
+def _hmms(
+    windows: Sequence[Window], tree: ContextDependency, transitions: Transitions, scale: float
+) -> tuple[list[int], list[Graph]]:
+    """For each window of phones the number of its HMM; and the HMMs, without self-loops.
 
-    def __init__(self, tree: ContextDependency, transitions: Transitions, scale: float) -> None:
-        self._tree, self._transitions, self._scale = tree, transitions, scale
-        self._made: dict[tuple[int, ...], int] = {}
-        self.graphs: list[Graph] = []
-
-    def number(self, window: Window) -> int:
-        """The number of the HMM of a window of phones."""
-        phone = window[self._tree.central_position]
-        topology = topology_of(self._transitions.model, phone)
+    Phones with the same pdfs share an HMM.
+    """
+    numbers: list[int] = []
+    made: dict[tuple[int, ...], int] = {}
+    graphs: list[Graph] = []
+    for window in windows:
+        phone = window[tree.central_position]
+        topology = topology_of(transitions.model, phone)
         classes = {state.forward_pdf_class for state in topology}
         classes |= {state.self_loop_pdf_class for state in topology}
-        pdfs = {each: self._tree.pdf(window, each) for each in sorted(classes) if each != _NO_PDF}
+        pdfs = {each: tree.pdf(window, each) for each in sorted(classes) if each != _NO_PDF}
         key = (phone, *pdfs.values())
-        if key not in self._made:
-            self._made[key] = len(self.graphs)
-            self.graphs.append(_scaled(self._hmm(phone, pdfs), self._scale))
-        return self._made[key]
+        if key not in made:
+            made[key] = len(graphs)
+            graphs.append(_scaled(_hmm(phone, pdfs, transitions), scale))
+        numbers.append(made[key])
+    return numbers, graphs
 
-    def _hmm(self, phone: int, pdfs: dict[int, int]) -> Graph:
-        transitions = self._transitions
-        topology = topology_of(transitions.model, phone)
-        graph = Graph()
-        for _ in topology:
-            graph.add_state()
-        graph.finals[-1] = 0.0
-        for number, state in enumerate(topology):
-            emits = state.forward_pdf_class != _NO_PDF
-            for index, (destination, probability) in enumerate(state.transitions):
-                if destination == number:
-                    continue
-                if emits:
-                    forward, loop = pdfs[state.forward_pdf_class], pdfs[state.self_loop_pdf_class]
-                    known = transitions.state(phone, number, forward, loop)
-                    label = int(transitions.first_ids[known]) + index
-                    cost = float(transitions.costs[label] - transitions.forward_costs[known])
-                else:
-                    label, cost = EPSILON, _cost(phone, probability)
-                graph.arcs[number].append(Arc(label, cost, destination))
-        return minimization.without_local_epsilons(graph)
+
+def _hmm(phone: int, pdfs: Mapping[int, int], transitions: Transitions) -> Graph:
+    topology = topology_of(transitions.model, phone)
+    graph = Graph([[] for _ in topology], [math.inf] * (len(topology) - 1) + [0.0])
+    for number, state in enumerate(topology):
+        emits = state.forward_pdf_class != _NO_PDF
+        for index, (destination, probability) in enumerate(state.transitions):
+            if destination == number:
+                continue
+            if emits:
+                forward, loop = pdfs[state.forward_pdf_class], pdfs[state.self_loop_pdf_class]
+                known = transitions.state(phone, number, forward, loop)
+                label = int(transitions.first_ids[known]) + index
+                cost = float(transitions.costs[label] - transitions.forward_costs[known])
+            else:
+                label, cost = EPSILON, _cost(phone, probability)
+            graph.arcs[number].append(Arc(label, cost, destination))
+    return minimization.without_local_epsilons(graph)
 
 
 def _cost(phone: int, probability: float) -> float:
@@ -198,51 +183,42 @@ def _cost(phone: int, probability: float) -> float:
     return -math.log(probability)
 
 
-def _expanded(source: Graph, windows: list[Window], hmms: _Hmms) -> Graph:
+def _expanded(source: Graph, hmm_of_window: Sequence[int], hmms: Sequence[Graph]) -> Graph:
     """The graph with each arc that reads a window replaced by the window's HMM.
+
+    A place in it is the number of an HMM and a state in it, and a state of `source`.
 
     If only one arc leaves the start of an HMM and none enters it, the HMM begins with that arc;
     otherwise it begins with an arc that reads nothing. Each HMM ends with an arc that reads
     nothing.
     """
-    result = Graph()
-    entries: list[tuple[int, Arc]] = []  # number of an HMM, and the arc into it
-    states: dict[tuple[int, int, int], int] = {}
-    queue: deque[tuple[int, int, int]] = deque()
+    if not source.num_states:
+        return source
+    entries = [_entry(hmm) for hmm in hmms]
     between = -1  # stands for "no HMM"
 
-    for window in windows:
-        number = hmms.number(window)
-        entries.append((number, _entry(hmms.graphs[number])))
+    def final(place: tuple[int, int, int]) -> float:
+        hmm, _, context_state = place
+        return source.finals[context_state] if hmm == between else math.inf
 
-    def state(hmm: int, hmm_state: int, context_state: int) -> int:
-        triple = hmm, hmm_state, context_state
-        if triple not in states:
-            is_end = hmm == between
-            states[triple] = result.add_state(source.finals[context_state] if is_end else math.inf)
-            queue.append(triple)
-        return states[triple]
-
-    if source.num_states:
-        state(between, 0, 0)
-    while queue:
-        hmm, hmm_state, context_state = triple = queue.popleft()
-        arcs = result.arcs[states[triple]]
+    def arcs(place: tuple[int, int, int]) -> Iterator[tuple[int, float, tuple[int, int, int]]]:
+        hmm, hmm_state, context_state = place
         if hmm == between:
             for arc in source.arcs[context_state]:
                 if arc.label == EPSILON:
-                    arcs.append(arc._replace(destination=state(between, 0, arc.destination)))
-                    continue
-                number, entry = entries[arc.label - 1]
-                destination = state(number, entry.destination, arc.destination)
-                arcs.append(Arc(entry.label, entry.cost + arc.cost, destination))
-            continue
-        for arc in hmms.graphs[hmm].arcs[hmm_state]:
-            arcs.append(arc._replace(destination=state(hmm, arc.destination, context_state)))
-        final = hmms.graphs[hmm].finals[hmm_state]
-        if math.isfinite(final):
-            arcs.append(Arc(EPSILON, final, state(between, 0, context_state)))
-    return result.trimmed()
+                    yield EPSILON, arc.cost, (between, 0, arc.destination)
+                else:
+                    number = hmm_of_window[arc.label - 1]
+                    label, cost, first, _ = entries[number]
+                    yield label, cost + arc.cost, (number, first, arc.destination)
+            return
+        for arc in hmms[hmm].arcs[hmm_state]:
+            yield arc.label, arc.cost, (hmm, arc.destination, context_state)
+        end = hmms[hmm].finals[hmm_state]
+        if math.isfinite(end):
+            yield EPSILON, end, (between, 0, context_state)
+
+    return explored((between, 0, 0), final, arcs).trimmed()
 
 
 def _entry(hmm: Graph) -> Arc:
