@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 import numpy as np
@@ -101,25 +101,13 @@ def check_not_repeated(nnet: Nnet, reach: Reach) -> None:
         for role, rows in (("given", reach.given[node]), ("requested", reach.outputs.get(node, 0))):
             if rows & earlier:
                 _, t, _ = reach.layout.indexes(rows & earlier)[0].tolist()
-                raise repeated(nnet.node_names[node], role, t)
+                raise RequestError(
+                    f"rows of '{nnet.node_names[node]}' that are {role} are in an earlier segment "
+                    f"already, one of them at t = {t}"
+                )
 
 
-def repeated(name: str, role: str, t: int) -> RequestError:
-    """Returns the error for rows of a node that an earlier segment has.
-
-    Args:
-        name: of the node.
-        role: "given" or "requested".
-        t: of one of the rows.
-    """
-    return RequestError(
-        f"rows of '{name}' that are {role} are in an earlier segment already, one of them at "
-        f"t = {t}"
-    )
-
-
-@attrs.frozen(kw_only=True, eq=False)
-class NamedRows:
+class NamedRows(NamedTuple):
     """The given and the requested rows, one sequence for each pattern.
 
     Attributes:
@@ -192,14 +180,12 @@ def _earlier(previous: ComputationGraph, patterns: Patterns) -> Earlier:
     if patterns.num_patterns == old.patterns.num_patterns and np.array_equal(
         patterns.sequences, old.patterns.sequences
     ):
-        return Earlier(layout=old.layout, rows=previous.rows_so_far)
+        return old.layout, previous.rows_so_far
     ranks = old.patterns.ranks(patterns.sequences[patterns.representatives])
     sources = np.where(ranks >= 0, old.patterns.pattern_of[ranks], -1)
     layout = attrs.evolve(old.layout, num_patterns=patterns.num_patterns)
-    return Earlier(
-        layout=layout,
-        rows=[_with_patterns(rows, old.layout, layout, sources) for rows in previous.rows_so_far],
-    )
+    rows = [_with_patterns(each, old.layout, layout, sources) for each in previous.rows_so_far]
+    return layout, rows
 
 
 def _with_patterns(bits: Bits, old: BitLayout, new: BitLayout, sources: Ranks) -> Bits:

@@ -23,7 +23,7 @@ from nnet3_descriptors import (
     check_limit,
 )
 from nnet3_descriptors.components.index_rules import Windows
-from nnet3_descriptors.descriptors import ForwardingDescriptor, IfDefined, Sum, SumDescriptor
+from nnet3_descriptors.descriptors import ForwardingDescriptor
 from nnet3_descriptors.indexes import AnyIndexes, IndexArray, distinct, moved_indexes
 from nnet3_descriptors.values import frozen, shown
 
@@ -337,7 +337,7 @@ class ComputationGraph:
             ids = np.empty((len(leaves), len(self.index_sets[node])), dtype=np.int32)
             for number, leaf in enumerate(leaves):
                 ids[number] = self._ids_of_leaf(node, leaf)
-            if self.is_pruned and not _takes_what_is_there(part):
+            if self.is_pruned:
                 ids[~part.used(ids >= 0)] = -1
             parts.append(ids)
         return tuple(parts)
@@ -480,24 +480,6 @@ def make_graph(
         previous=previous,
         is_pruned=is_pruned,
     )
-
-
-def _takes_what_is_there(part: SumDescriptor) -> bool:
-    """Tells whether each leaf enters wherever its row exists, if the part can be computed there.
-
-    This holds for sums in which each term may be optional on its own.
-    """
-    pending = [part]
-    while pending:
-        term = pending.pop()
-        if type(term) is Sum:
-            pending += term.operands
-        elif type(term) is IfDefined:
-            if term.source.operands:
-                return False
-        elif term.operands:
-            return False
-    return True
 
 
 def _rectangle(ids: IntArray) -> tuple[Splits, IntArray]:

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-import attrs
 from nnet3_computation import RequestError
 from nnet3_descriptors import check_limit, current_limits
 from nnet3_descriptors.indexes import IndexArray
@@ -321,20 +320,14 @@ _SPREAD = 1000
 """The most cells of a request's box per named row; with more, the limit is smaller."""
 
 
-class Earlier(NamedTuple):
-    """The rows that the earlier segments of a looped computation have.
+Earlier = tuple[BitLayout, Sequence[Bits]]
+"""The rows of each node that the earlier segments of a looped computation have, in a layout.
 
-    Attributes:
-        layout: the layout of the bits; it has the patterns of the new segment.
-        rows: the rows of each node.
-    """
-
-    layout: BitLayout
-    rows: Sequence[Bits]
+The layout has the patterns of the new segment.
+"""
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class Reach:
+class Reach(NamedTuple):
     """The rows of every node that a computation might need, as sets of one layout.
 
     Attributes:
@@ -404,8 +397,8 @@ def find_reach(
     )
     named = join_all((*supplied.values(), *output_hulls.values()))
     if earlier is not None:
-        for node, rows in enumerate(earlier.rows):
-            hull = earlier.layout.hull_of(rows)
+        for node, rows in enumerate(earlier[1]):
+            hull = earlier[0].hull_of(rows)
             named = join(named, hull)
             supplied[node] = join(supplied.get(node, NOWHERE), hull)
     possible = possible_hulls(nodes, supplied) if only_possible else [EVERYWHERE] * len(nodes.rules)
@@ -427,7 +420,7 @@ def find_reach(
     output_rows = {node: layout.set_of(indexes) for node, indexes in outputs.items()}
     earlier_rows = [0] * len(hulls)
     if earlier is not None:
-        earlier_rows = [change_layout(rows, earlier.layout, layout) for rows in earlier.rows]
+        earlier_rows = [change_layout(rows, earlier[0], layout) for rows in earlier[1]]
     supplied_rows = _union(given_rows, earlier_rows)
     need = demanded_rows(nodes, layout, inside, supplied_rows, output_rows)
     return Reach(

@@ -94,7 +94,7 @@ def unsettled_node(request: ComputationRequest, graph: ComputationGraph, shift: 
         return request.outputs[0].name
     reach = _reach(named, nodes)
     if any(rule.has_fixed_t for rule in nodes.rules):
-        nodes = attrs.evolve(nodes, rules=_without_shared_rows(nodes, named, reach))
+        nodes = nodes._replace(rules=_without_shared_rows(nodes, named, reach))
         reach = _reach(named, nodes)
     beyond = _rows_beyond_the_border(reach, graph, shift)
     imagined = list(reach.earlier)
@@ -104,7 +104,7 @@ def unsettled_node(request: ComputationRequest, graph: ComputationGraph, shift: 
         imagined[node] |= reach.need[node] & beyond[node] & possible
     supplied = [given | rows for given, rows in zip(reach.given, imagined, strict=True)]
     have = computable_rows(reach.nodes, reach.layout, reach.need, supplied)
-    wished = attrs.evolve(reach, earlier=imagined, have=have).used()
+    wished = reach._replace(earlier=imagined, have=have).used()
     for node, (used, wish, rows) in enumerate(zip(reach.used(), wished, beyond, strict=True)):
         is_fixed = reach.need[node] and nodes.rules[node].has_fixed_t
         if used != wish or used & rows or is_fixed:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-import attrs
 from nnet3_descriptors import ComponentInputNode, ComponentNode, DimRangeNode, Nnet, OutputNode
 from nnet3_descriptors.values import remembered
 
@@ -93,12 +93,7 @@ def strongly_connected_components(sources: Sequence[Sequence[int]]) -> tuple[tup
                     lowest[reader] = min(lowest[reader], lowest[node])
                 if lowest[node] < number[node]:
                     continue
-                if stack[-1] == node:  # alone in its group, as all nodes outside of recurrences
-                    on_stack[node] = False
-                    groups.append((stack.pop(),))
-                    finished.pop()
-                else:
-                    groups.append(_take_group(node, stack, on_stack, finished))
+                groups.append(_take_group(node, stack, on_stack, finished))
     return tuple(groups)
 
 
@@ -121,8 +116,7 @@ _MOST_CYCLES = 4
 """The most cycles to use in a group of nodes. One is enough to go far; others help little."""
 
 
-@attrs.frozen(kw_only=True)
-class Cycle:
+class Cycle(NamedTuple):
     """A way from a row of a node, through rows that read each other, to a row of the same node.
 
     Attributes:
@@ -131,18 +125,16 @@ class Cycle:
         t: the distance in t from the first row to the last.
         x: the same in x.
         open: for each node on the way, the rows from which the way goes on; -1 for all.
-        moves: the largest distance in t, and the largest in x, between the first row and another
-            one, or between two neighbouring rows.
     """
 
     stops: tuple[tuple[int, int, int], ...]
     t: int
     x: int
     open: tuple[Bits, ...]
-    moves: tuple[int, int] = attrs.field(init=False)
 
-    @moves.default
-    def _largest_moves(self) -> tuple[int, int]:
+    @property
+    def moves(self) -> tuple[int, int]:
+        """The largest distances in t and x between the first row and another, or neighbours."""
         ts = [*(t for _, t, _ in self.stops), self.t]
         xs = [*(x for _, _, x in self.stops), self.x]
         return _largest_move(ts), _largest_move(xs)

@@ -8,9 +8,8 @@ each row. The index rules of any other type are called with arrays of indexes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-import attrs
 import numpy as np
 from nnet3_computation import RequestError
 from nnet3_descriptors import (
@@ -94,8 +93,7 @@ def _rule(reads: AtOffsets | AnyWithin | None, source: int) -> Rule:
     )
 
 
-@attrs.frozen(kw_only=True)
-class NodeRules:
+class NodeRules(NamedTuple):
     """The facts about a network that the graph builder needs.
 
     Attributes:
@@ -104,18 +102,18 @@ class NodeRules:
             come before their readers, also inside a component, except for edges that close a cycle.
         recurrent: for each group, whether its nodes (maybe through others) read each other.
         cycles: for each group, some of the ways in which its rows read others of the same node.
-        asked: the numbers of the groups whose nodes read each other and have an `Asked` rule.
         moves: the largest `abs(offset)` in t and in x of any rule.
         has_alternatives: whether some row may leave a computable source unread.
+        asked: the numbers of the groups whose nodes read each other and have an `Asked` rule.
     """
 
     rules: tuple[Rule, ...]
     groups: tuple[tuple[int, ...], ...]
     recurrent: tuple[bool, ...]
     cycles: tuple[tuple[Cycle, ...], ...]
-    asked: tuple[int, ...] = ()
     moves: tuple[int, int]
     has_alternatives: bool
+    asked: tuple[int, ...] = ()
 
     def within(self, layout: BitLayout) -> NodeRules:
         """Returns the rules for the rows of a layout: fewer rules of recurrences are `Asked`."""
@@ -127,7 +125,7 @@ class NodeRules:
                 if isinstance(rule, Asked) and (same := rule.same_rows(layout)):
                     rules[node] = InRows((Shift(rule.source, 0, 0), rule), same)
             cycles[number] = _cycles(rules, group)
-        return attrs.evolve(self, rules=tuple(rules), cycles=tuple(cycles)) if self.asked else self
+        return self._replace(rules=tuple(rules), cycles=tuple(cycles)) if self.asked else self
 
 
 @remembered

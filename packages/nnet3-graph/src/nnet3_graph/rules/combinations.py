@@ -109,36 +109,22 @@ NEVER = First(())
 
 
 @attrs.frozen
-class Optional(Rule):
+class Optional(_Combination):
     """A part that is read if it can be computed, and otherwise left out."""
 
     part: Rule
 
     @property
-    def sources(self) -> tuple[int, ...]:
-        return self.part.sources
-
-    @property
-    def moves(self) -> tuple[tuple[int, int], ...]:
-        return self.part.moves
+    def parts(self) -> tuple[Rule, ...]:  # type: ignore[override]
+        return (self.part,)
 
     @property
     def has_alternatives(self) -> bool:
         # An available source is left out too if another one of the same part is missing.
         return self.part.has_alternatives or isinstance(self.part, All)
 
-    @property
-    def has_fixed_t(self) -> bool:
-        return self.part.has_fixed_t
-
     def possible(self, hulls: Sequence[Hull]) -> Hull:
         return EVERYWHERE
-
-    def want(self, hull: Hull, want: Want) -> None:
-        self.part.want(hull, want)
-
-    def demand(self, rows: Bits, layout: BitLayout, need: list[Bits]) -> None:
-        self.part.demand(rows, layout, need)
 
     def available(self, rows: Bits, layout: BitLayout, have: Sequence[Bits]) -> Bits:
         return rows
@@ -147,9 +133,6 @@ class Optional(Rule):
         rows &= self.part.available(rows, layout, have)
         if rows:
             self.part.use(rows, layout, have, need)
-
-    def leaves(self, rows: Bits, layout: BitLayout) -> Iterator[Leaf]:
-        return self.part.leaves(rows, layout)
 
     def blame(self, rows: Bits, layout: BitLayout, have: Sequence[Bits]) -> Iterator[Leaf]:
         return iter(())

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_computation.arrays import IntArray
-from nnet3_descriptors.indexes import AnyIndexes, IndexArray, N, T, X, moved_indexes
+from nnet3_descriptors.indexes import AnyIndexes, IndexArray, N, T, X, distinct, moved_indexes
 from nnet3_descriptors.values import frozen
 
 from nnet3_graph.sets.bits import BitLayout, Bits, is_table_worthwhile
@@ -24,8 +24,7 @@ from nnet3_graph.sets.bits import BitLayout, Bits, is_table_worthwhile
 Ranks = npt.NDArray[np.intp]
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class Patterns:
+class Patterns(NamedTuple):
     """The values of n and the pattern of each.
 
     Attributes:
@@ -91,7 +90,7 @@ def find_patterns(tables: Sequence[IndexArray], previous: Patterns | None = None
     columns = [table[:, N] for table in tables]
     if previous is not None:
         columns.append(previous.sequences)
-    sequences = _distinct(np.concatenate(columns))
+    sequences = distinct(np.concatenate(columns))
     count = len(sequences)
     patterns = _one_pattern(sequences)
     if count == 1:
@@ -139,16 +138,6 @@ def _regular_sequences(tables: Sequence[IndexArray]) -> npt.NDArray[np.int32] | 
     return sequences if (sequences[1:] > sequences[:-1]).all() else None
 
 
-def _distinct(values: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """Returns the distinct values, ascending."""
-    first, last = int(values.min()), int(values.max())
-    if last - first < 4 * len(values) + 64:
-        seen = np.zeros(last - first + 1, dtype=np.bool_)
-        seen[values - first] = True
-        return (np.flatnonzero(seen) + first).astype(np.int32)
-    return np.unique(values)
-
-
 def _table_patterns(ranks: Ranks, table: IndexArray, count: int) -> Ranks:
     """Numbers the patterns of (t, x) in one table.
 
@@ -186,8 +175,7 @@ def _refined(first: Ranks, second: Ranks) -> Ranks:
 Cells = npt.NDArray[np.intp]
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class Grid:
+class Grid(NamedTuple):
     """Numbers the cells of a box, one for each index, in their order: by t, then x, then n.
 
     The cell of an index is ((t - t_first) * num_x + x - x_first) * number of sequences + rank of
