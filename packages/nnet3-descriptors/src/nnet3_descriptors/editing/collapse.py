@@ -38,7 +38,7 @@ from nnet3_descriptors.components import (
     TimeHeightConvolutionComponent,
 )
 from nnet3_descriptors.components.affine import AffineFamily
-from nnet3_descriptors.descriptors import Descriptor, ForwardingDescriptor, SumDescriptor
+from nnet3_descriptors.descriptors import Descriptor, ForwardingDescriptor
 from nnet3_descriptors.descriptors.descriptor import shifted
 from nnet3_descriptors.editing.structure import remove_orphans
 from nnet3_descriptors.errors import NetworkError
@@ -62,110 +62,94 @@ def collapse_model(nnet: Nnet, options: CollapseOptions | None = None) -> Nnet:
     Raises:
         NetworkError: A component that is to be collapsed is not in test mode.
     """
-    collapser = _Collapser(nnet, CollapseOptions() if options is None else options)
-    while collapser.collapse_once():
-        pass
-    return remove_orphans(collapser.network())
-
-
-class _Collapser:
-    """A network under reconstruction: nodes may change, components may be added."""
-
-    def __init__(self, nnet: Nnet, options: CollapseOptions) -> None:
-        self._options = options
-        self._components = dict(zip(nnet.component_names, nnet.components, strict=True))
-        self._combined_names: dict[tuple[str, str], str] = {}
-        self._collapsed: set[tuple[str, str]] = set()  # nodes with their sources
-        self._nodes: dict[str, Node] = {node.name: node for node in nnet.nodes}
-
-    def network(self) -> Nnet:
-        """Returns the network as it is now."""
-        return Nnet(
-            component_names=tuple(self._components),
-            components=tuple(self._components.values()),
-            nodes=tuple(self._nodes.values()),
+    options = CollapseOptions() if options is None else options
+    components = dict(zip(nnet.component_names, nnet.components, strict=True))
+    applied = {node.name: node.component for node in nnet.nodes if isinstance(node, ComponentNode)}
+    inputs = {
+        node.name: node.descriptor for node in nnet.nodes if isinstance(node, ComponentInputNode)
+    }
+    known: dict[tuple[str, str], str] = {}
+    collapsed: set[tuple[str, str]] = set()
+    before = -1
+    while len(collapsed) > before:
+        before = len(collapsed)
+        for name in applied:
+            source, shifts = _only_source(inputs[name + INPUT_SUFFIX])
+            if source not in applied or (name, source) in collapsed:  # as in a cycle
+                continue
+            combined = _combined_name(components, applied[source], applied[name], options, known)
+            if combined is not None:
+                parts = inputs[source + INPUT_SUFFIX].parts
+                moved = [shifted(part, t, x) for t, x in shifts for part in parts]
+                inputs[name + INPUT_SUFFIX] = Descriptor(tuple(moved))
+                applied[name] = combined
+                collapsed.add((name, source))
+    nodes: list[Node] = []
+    for node in nnet.nodes:
+        if isinstance(node, ComponentInputNode) and inputs[node.name] is not node.descriptor:
+            node = attrs.evolve(node, descriptor=inputs[node.name])
+        elif isinstance(node, ComponentNode) and applied[node.name] != node.component:
+            node = attrs.evolve(node, component=applied[node.name])
+        nodes.append(node)
+    return remove_orphans(
+        Nnet(
+            component_names=tuple(components),
+            components=tuple(components.values()),
+            nodes=tuple(nodes),
         )
-
-    def collapse_once(self) -> bool:
-        """Collapses each node with its source if it can be; tells whether one was."""
-        names = [node.name for node in self._nodes.values() if isinstance(node, ComponentNode)]
-        collapsed = [name for name in names if self._collapse_node(name)]
-        return bool(collapsed)
-
-    def _collapse_node(self, name: str) -> bool:
-        node, input_node = self._component_node(name), self._input_node(name)
-        source_name = _only_source(input_node.descriptor)
-        if source_name is None or (name, source_name) in self._collapsed:  # as in a cycle
-            return False
-        source = self._nodes[source_name]
-        if not isinstance(source, ComponentNode):
-            return False
-        combined = self._combined(source.component, node.component)
-        if combined is None:
-            return False
-        descriptor = _with_source_replaced(
-            input_node.descriptor, self._input_node(source.name).descriptor
-        )
-        self._nodes[input_node.name] = attrs.evolve(input_node, descriptor=descriptor)
-        self._nodes[name] = attrs.evolve(node, component=combined)
-        self._collapsed.add((name, source_name))
-        return True
-
-    def _component_node(self, name: str) -> ComponentNode:
-        node = self._nodes[name]
-        assert isinstance(node, ComponentNode)
-        return node
-
-    def _input_node(self, name: str) -> ComponentInputNode:
-        node = self._nodes[name + INPUT_SUFFIX]
-        assert isinstance(node, ComponentInputNode)
-        return node
-
-    def _combined(self, first_name: str, second_name: str) -> str | None:
-        """Returns the name of a component that does the work of two, if there can be one."""
-        names = first_name, second_name
-        if names in self._combined_names:
-            return self._combined_names[names]
-        first, second = self._components[first_name], self._components[second_name]
-        try:
-            combined = combine(first, second, self._options)
-        except errors.NetworkError as error:
-            raise errors.NetworkError(f"component '{first_name}': {error}") from error
-        if combined is None or combined is second:
-            return None if combined is None else second_name
-        name = self._combined_names[names] = self._free_name(f"{first_name}.{second_name}")
-        self._components[name] = combined
-        return name
-
-    def _free_name(self, wanted: str) -> str:
-        """Returns a name that no component has: the wanted one, or with a number behind it."""
-        names = chain([wanted], (f"{wanted}.{number}" for number in count(2)))
-        return next(name for name in names if name not in self._components)
+    )
 
 
-def _only_source(descriptor: Descriptor) -> str | None:
-    """Returns the node that all parts take their values from at fixed offsets, unscaled."""
-    sources = set()
+def _only_source(descriptor: Descriptor) -> tuple[str | None, list[tuple[int, int]]]:
+    """Returns the node that all parts take their values from at fixed offsets, unscaled.
+
+    Returns:
+        The node, None if there is none; and for each part its offsets in t and x.
+    """
+    sources, shifts = set(), []
     for part in descriptor.parts:
         if not isinstance(part, ForwardingDescriptor):
-            return None
+            return None, []
         shift = part.shift()
         if shift is None or part.scale(indexes.make_indexes(0, 0)) != 1.0:
-            return None
-        sources.add(shift[0])
-    return sources.pop() if len(sources) == 1 else None
+            return None, []
+        name, t_offset, x_offset = shift
+        sources.add(name)
+        shifts.append((t_offset, x_offset))
+    return (sources.pop() if len(sources) == 1 else None), shifts
 
 
-def _with_source_replaced(descriptor: Descriptor, source: Descriptor) -> Descriptor:
-    """Returns a descriptor of one source node with the descriptor of that node put in its place."""
-    parts: list[SumDescriptor] = []
-    for part in descriptor.parts:
-        assert isinstance(part, ForwardingDescriptor)
-        shift = part.shift()
-        assert shift is not None
-        _, t_offset, x_offset = shift
-        parts.extend(shifted(source_part, t_offset, x_offset) for source_part in source.parts)
-    return Descriptor(tuple(parts))
+def _combined_name(
+    components: dict[str, Component],
+    first_name: str,
+    second_name: str,
+    options: CollapseOptions,
+    known: dict[tuple[str, str], str],
+) -> str | None:
+    """Returns the name of a component that does the work of two, if there can be one.
+
+    Args:
+        components: All components, by name; a new one is added.
+        first_name: The name of the first.
+        second_name: The name of the one behind it.
+        options: The pairs of components to collapse.
+        known: The names of the pairs that were combined before.
+    """
+    names = first_name, second_name
+    if names in known:
+        return known[names]
+    first, second = components[first_name], components[second_name]
+    try:
+        combined = combine(first, second, options)
+    except errors.NetworkError as error:
+        raise errors.NetworkError(f"component '{first_name}': {error}") from error
+    if combined is None or combined is second:
+        return None if combined is None else second_name
+    wanted = f"{first_name}.{second_name}"
+    free = chain([wanted], (f"{wanted}.{number}" for number in count(2)))
+    name = known[names] = next(name for name in free if name not in components)
+    components[name] = combined
+    return name
 
 
 Array = NDArray[np.float64]

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import assert_never
 
 from nnet3_descriptors.network_structure import (
-    INPUT_SUFFIX,
     ComponentInputNode,
     ComponentNode,
     DimRangeNode,
     InputNode,
     NetworkStructure,
-    Node,
     OutputNode,
 )
 
@@ -25,42 +22,36 @@ def node_config_lines(nnet: NetworkStructure, *, with_dims: bool = False) -> tup
         with_dims: Add the dimensions that follow from the descriptors, as `info` shows them. Such
             lines are for reading only; `parse_config` takes those without.
     """
-    return tuple(
-        _config_line(nnet, node, with_dims)
-        for node in nnet.nodes
-        if not isinstance(node, ComponentInputNode)
-    )
+    return tuple(_config_lines(nnet, with_dims))
 
 
-def _config_line(nnet: NetworkStructure, node: Node, with_dims: bool) -> str:
-    match node:
-        case InputNode():
-            return f"input-node name={node.name} dim={node.dim}"
-        case ComponentNode():
-            input_node = nnet.node(node.name + INPUT_SUFFIX)
-            assert isinstance(input_node, ComponentInputNode)
-            line = (
-                f"component-node name={node.name} component={node.component} "
-                f"input={input_node.descriptor}"
-            )
-            if with_dims:
-                input_dim, output_dim = nnet.node_dim(input_node.name), nnet.node_dim(node.name)
-                line += f" input-dim={input_dim} output-dim={output_dim}"
-            return line
-        case DimRangeNode():
-            return (
-                f"dim-range-node name={node.name} input-node={node.source} "
-                f"dim-offset={node.dim_offset} dim={node.dim}"
-            )
-        case OutputNode():
-            dim = f" dim={nnet.node_dim(node.name)}" if with_dims else ""
-            return (
-                f"output-node name={node.name} input={node.descriptor}{dim} "
-                f"objective={node.objective}"
-            )
-        case ComponentInputNode():
-            raise ValueError(f"node '{node.name}' has no config line of its own")
-    assert_never(node)
+def _config_lines(nnet: NetworkStructure, with_dims: bool) -> Iterator[str]:
+    for node in nnet.nodes:
+        match node:
+            case InputNode():
+                yield f"input-node name={node.name} dim={node.dim}"
+            case ComponentInputNode():
+                input_node = node  # of the component node, which comes next
+            case ComponentNode():
+                line = (
+                    f"component-node name={node.name} component={node.component} "
+                    f"input={input_node.descriptor}"
+                )
+                if with_dims:
+                    input_dim, output_dim = map(nnet.node_dim, (input_node.name, node.name))
+                    line += f" input-dim={input_dim} output-dim={output_dim}"
+                yield line
+            case DimRangeNode():
+                yield (
+                    f"dim-range-node name={node.name} input-node={node.source} "
+                    f"dim-offset={node.dim_offset} dim={node.dim}"
+                )
+            case OutputNode():
+                dim = f" dim={nnet.node_dim(node.name)}" if with_dims else ""
+                yield (
+                    f"output-node name={node.name} input={node.descriptor}{dim} "
+                    f"objective={node.objective}"
+                )
 
 
 def format_info(nnet: NetworkStructure, context: tuple[int, int] | None) -> str:

@@ -179,10 +179,8 @@ def _fingerprint(nnet: Nnet) -> NetworkFingerprint:
     node_numbers, component_numbers = dict(nnet.node_indexes), dict(nnet.component_indexes)
     arrays = (*component_dims(nnet), component_properties(nnet), updated_components(nnet))
     numbers = zip(*(array.tolist() for array in arrays), strict=True)
-    components = tuple(
-        (type(component), each, _values(component))
-        for component, each in zip(nnet.components, numbers, strict=True)
-    )
+    types, values = map(type, nnet.components), map(_values, nnet.components)
+    components = tuple(zip(types, numbers, values, strict=True))
     node_text = functools.partial(_node_text, nnet.nodes, node_numbers, component_numbers)
     fingerprint = NetworkFingerprint.__new__(NetworkFingerprint)
     vars(fingerprint)["_texts"] = {
@@ -242,10 +240,10 @@ def _settings(cls: Any) -> tuple[str, ...]:
     )
 
 
-def _values(component: Component) -> tuple[Any, ...]:
+def _values(component: Component) -> list[Any]:
     """Returns the values of these fields."""
     cls: Any = type(component)
-    return tuple(getattr(component, name) for name in _settings(cls))
+    return [getattr(component, name) for name in _settings(cls)]
 
 
 def _digests_of(texts: Iterable[str]) -> Digests:

@@ -150,9 +150,10 @@ class ConfigLine:
         """Returns the value as a number, rounded to float32, from `minimum` to `maximum`."""
         if default is not None and not self.has(key):
             return float(np.float32(default))
-        number, text = self.parsed(key, parse_real, "a number"), self.text(key)
+        number = self.parsed(key, parse_real, "a number")
         with np.errstate(over="ignore"):
             value = float(np.float32(number))
+        text = self.values[key].text
         if math.isinf(value) and math.isfinite(number):
             raise self.error(f"'{key}' must be a number of single precision, got {text}", key)
         if minimum is not None and not value >= minimum:

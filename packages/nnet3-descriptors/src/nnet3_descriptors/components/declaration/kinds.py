@@ -141,8 +141,10 @@ class Real(Kind):
         """Returns a number in its precision; anything else as it is, for `check` to refuse."""
         if not isinstance(value, int | float | np.floating | np.integer):
             return value
+        if self.double:
+            return float(value)
         with np.errstate(over="ignore"):
-            return float(value if self.double else np.float32(value))
+            return float(np.float32(value))
 
     def accepts(self, value: Any) -> bool:
         """Tells whether the value is a float."""
