@@ -219,42 +219,30 @@ def train_recipe(
         raise RecipeError("expected a device at least, found none")
     with run_folder.only_trainer(path):
         _begin(path, nnet, options, den_fst, has_data=utterances is not None)
-        run = TrainingRun.read(path.absolute())  # workers may be in other folders
-        return _continue(run, utterances, workers, devices, say)
-
-
-def _continue(
-    run: TrainingRun,
-    utterances: Iterable[TrainingData] | None,
-    workers: Workers,
-    devices: Sequence[str],
-    say: Callable[[Event], object],
-) -> TrainingRun:
-    """Does what is left of a run; it may be that there is nothing."""
-    path = run.folder
-    if run.final is not None:
-        try:
-            _ = run.nnet
-        except Nnet3Error:  # then it is made again
-            if run.archives is None:
-                raise
-        else:
-            return run
-    if run.archives is None:
-        if utterances is None:
-            raise RecipeError(f"{path}: expected utterances to train on, found none")
-        network = read_nnet(run.network(0))
-        make_archives(utterances, network, run.objective, run.options, path / "archives")
+        path = path.absolute()  # workers may be in other folders
         run = TrainingRun.read(path)
-    assert run.archives is not None
-    say(run.archives)
-    for name in ("models", "jobs", "diagnostics", "iterations"):  # the last one shows that it began
-        (path / name).mkdir(exist_ok=True)
-    for iteration in run.schedule[len(run.iterations) :]:
-        _iterate(run, iteration, workers, devices, say)
-    final = _finish(TrainingRun.read(path), workers, devices)
-    say(final)
-    return TrainingRun.read(path)
+        if run.final is not None:
+            try:
+                _ = run.nnet
+            except Nnet3Error:  # then it is made again
+                if run.archives is None:
+                    raise
+            else:
+                return run
+        if run.archives is None:
+            if utterances is None:
+                raise RecipeError(f"{path}: expected utterances to train on, found none")
+            network = read_nnet(run.network(0))
+            make_archives(utterances, network, run.objective, run.options, path / "archives")
+            run = TrainingRun.read(path)
+        assert run.archives is not None
+        say(run.archives)
+        for name in ("models", "jobs", "diagnostics", "iterations"):  # the last shows that it began
+            (path / name).mkdir(exist_ok=True)
+        for iteration in run.schedule[len(run.iterations) :]:
+            _iterate(run, iteration, workers, devices, say)
+        say(_finish(run, workers, devices))
+        return TrainingRun.read(path)
 
 
 def _begin(
@@ -266,11 +254,8 @@ def _begin(
     has_data: bool,
 ) -> None:
     """Describes the run in the folder, or checks that the folder's run is the same."""
-    record, network, denominator = (
-        folder / run_folder.RECIPE,
-        run_folder.network(folder, 0),
-        folder / run_folder.DEN_FST,
-    )
+    record, denominator = folder / run_folder.RECIPE, folder / run_folder.DEN_FST
+    network = run_folder.network(folder, 0)
     given = read_fst(den_fst) if isinstance(den_fst, str | os.PathLike) else den_fst
     known = run_folder.read_run_record(record).options if record.exists() else None
     if known is not None and _has_begun(folder):
