@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
+import attrs
 import numpy as np
 from nnet3_computation import (
     AcceptInput,
@@ -35,13 +36,45 @@ from nnet3_computation import (
     SwapMatrix,
 )
 from nnet3_descriptors import ComponentProperties, Nnet
+from numpy.typing import NDArray
 
 from nnet3_runtime_onnx.components import Call, translate, why_not
 from nnet3_runtime_onnx.errors import ExportError
 from nnet3_runtime_onnx.graph import OPSET, GraphBuilder, Tensor, concat
 from nnet3_runtime_onnx.matrices import Matrices, sums_of_ranges
-from nnet3_runtime_onnx.parts import NEXT_STATE, STATE, Part, state_names
 from nnet3_runtime_onnx.regions import Region
+
+STATE, NEXT_STATE = "state", "next_state"
+"""The prefixes of the names of inputs and outputs that are state."""
+
+State = Mapping[int, NDArray[np.intp]]
+"""Matrices, ascending, and for each the rows that matter, ascending; maybe none."""
+
+
+@attrs.frozen(eq=False)
+class Part:
+    """Commands that one model runs.
+
+    Attributes:
+        commands: Their positions.
+        given: The results of earlier commands that these, or later ones, use.
+        handed_on: The results and given matrices of these commands that later ones use.
+    """
+
+    commands: range
+    given: State
+    handed_on: State
+
+
+def state_names(nnet: Nnet, computation: NnetComputation) -> list[str]:
+    """Returns a name for each matrix: the name of its node, if it is known, and its number."""
+    names = []
+    for matrix in range(len(computation.matrices)):
+        node = -1
+        if computation.matrix_debug_info:
+            node = computation.matrix_debug_info[matrix].node
+        names.append(f"m{matrix}" if node < 0 else f"{nnet.nodes[node].name}.m{matrix}")
+    return names
 
 
 class Translator:

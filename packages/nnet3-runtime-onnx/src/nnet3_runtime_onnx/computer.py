@@ -13,9 +13,9 @@ from nnet3_descriptors import Nnet
 from nnet3_descriptors.values import array_of
 from numpy.typing import ArrayLike, NDArray
 
+from nnet3_runtime_onnx.commands import NEXT_STATE, STATE
 from nnet3_runtime_onnx.errors import RunError
 from nnet3_runtime_onnx.export import export, parts_of
-from nnet3_runtime_onnx.parts import NEXT_STATE, STATE
 
 Array = NDArray[np.float32]
 

@@ -6,14 +6,15 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
+import numpy as np
 import onnx
 from nnet3_computation import NnetComputation
 from nnet3_descriptors import ComponentNode, Nnet, OutputNode
+from numpy.typing import NDArray
 
-from nnet3_runtime_onnx.commands import Translator, refusals
+from nnet3_runtime_onnx.commands import Part, Translator, refusals
 from nnet3_runtime_onnx.errors import ExportError
 from nnet3_runtime_onnx.graph import OPSET, RUNTIMES
-from nnet3_runtime_onnx.parts import Part, RowUse, joined, segments_of, with_rows_that_matter
 
 MOST_SEQUENCES = (1 << 63) - 1
 """The largest size of an axis in ONNX."""
@@ -104,25 +105,64 @@ def _is_unicode(text: str) -> bool:
 
 
 def parts_of(nnet: Nnet, computation: NnetComputation) -> tuple[Part, ...]:
-    """Returns the segments of a computation, with the rows of the state that are used.
+    """Returns the forward segments, with the rows of the state that commands read, sooner or later.
+
+    Each segment is translated for a trial, with all matrices that exist before it as its state.
 
     Raises:
         ExportError: standard operators cannot express it; see `to_onnx`.
         ComputationError: the network lacks a node or component of the computation.
     """
     computation.check_network(nnet)
-    segments = segments_of(computation)
-    reasons = list(refusals(nnet, computation, joined(segments).commands))
+    ranges, loop_start = computation.forward_segments
+    reasons = list(refusals(nnet, computation, range(ranges[0].start, ranges[-1].stop)))
     if reasons:
         raise ExportError(f"ONNX cannot express this computation: {'; '.join(reasons)}")
-
-    def use_of(part: Part) -> RowUse:
-        translator = Translator(nnet, computation, part)
-        used = translator.matrices.watch(part.given)
+    if len(ranges) == 1 and loop_start is None:
+        return (Part(ranges[0], {}, {}),)
+    heights = computation.matrices[:, 0].tolist()
+    matters: list[Rows] = []
+    origins: list[Mapping[int, NDArray[np.intp]]] = []
+    for commands in ranges:
+        existing = origins[-1] if origins else {}
+        given = {matrix: np.arange(heights[matrix]) for matrix in existing}
+        translator = Translator(nnet, computation, Part(commands, given, {}))
+        matters.append(translator.matrices.watch(given))
         translator.run()
-        return used, {each: translator.matrices.origins(each) for each in part.handed_on}
+        origins.append(translator.matrices.origins())
+    ends = [*range(1, len(ranges)), loop_start]
+    changed = True
+    while changed:
+        changed = False
+        for k, end in reversed(list(enumerate(ends))):
+            before = {} if end is None else _before(matters[k], origins[k], matters[end])
+            for matrix, rows in before.items():
+                both = matters[k][matrix] | rows
+                changed |= bool((both != matters[k][matrix]).any())
+                matters[k][matrix] = both
+    return tuple(
+        Part(commands, _numbers(matters[k]), {} if end is None else _numbers(matters[end]))
+        for k, (commands, end) in enumerate(zip(ranges, ends, strict=True))
+    )
 
-    return with_rows_that_matter(segments, computation.forward_segments[1], use_of)
+
+Rows = dict[int, NDArray[np.bool_]]
+"""Whether a row is used, for each row of some matrices."""
+
+
+def _before(given: Rows, origins: Mapping[int, NDArray[np.intp]], after: Rows) -> Rows:
+    """Returns the rows that a segment copies to rows which are used afterwards."""
+    found = {matrix: np.zeros_like(rows) for matrix, rows in given.items()}
+    for matrix, rows in after.items():
+        needed = origins[matrix][rows[origins[matrix][:, 0]]]
+        for source in found:
+            found[source][needed[needed[:, 1] == source, 2]] = True
+    return found
+
+
+def _numbers(rows: Rows) -> dict[int, NDArray[np.intp]]:
+    """Returns the numbers of rows that matter; none of a matrix whose rows are only copied."""
+    return {matrix: np.flatnonzero(each) for matrix, each in rows.items()}
 
 
 def _chosen(segments: Sequence[Part], loop_start: int | None, name: PartName) -> Part:
@@ -140,7 +180,9 @@ def _chosen(segments: Sequence[Part], loop_start: int | None, name: PartName) ->
             else "'start' or 'round' for a loop"
         )
         raise ExportError(f"part must be {expected} (got {name!r})")
-    return joined(segments[:loop_start] if name == "start" else segments[loop_start:])
+    chosen = segments[:loop_start] if name == "start" else segments[loop_start:]
+    commands = range(chosen[0].commands.start, chosen[-1].commands.stop)
+    return Part(commands, chosen[0].given, chosen[-1].handed_on)
 
 
 def export(

@@ -114,19 +114,23 @@ class Matrices:
             self._watched[number] = matrix, np.zeros(height, np.bool_)
         return dict(self._watched.values())
 
-    def origins(self, matrix: int) -> NDArray[np.intp]:
-        """Returns which rows of a matrix are copies of rows of matrices that are watched.
+    def origins(self) -> dict[int, NDArray[np.intp]]:
+        """Returns which rows of the matrices are copies of rows of matrices that are watched.
 
         Returns:
-            (copies, 3): row of this matrix, number of the other, row of that one.
+            For each matrix that exists, ascending, (copies, 3): row of it, number of the other, row
+            of that one.
         """
-        found = [np.empty((0, 3), np.intp)]
-        for strip in self._region(matrix).strips:
-            for number, (source, _) in self._watched.items():
-                rows = np.flatnonzero(strip.places[:, SOURCE] == number)
-                origin = np.full(len(rows), source)
-                found.append(np.stack([rows, origin, strip.places[rows, ROW]], axis=1))
-        return np.unique(np.concatenate(found), axis=0)
+        found = {}
+        for matrix, region in sorted(self._regions.items()):
+            copies = [np.empty((0, 3), np.intp)]
+            for strip in region.strips:
+                for number, (source, _) in self._watched.items():
+                    rows = np.flatnonzero(strip.places[:, SOURCE] == number)
+                    origin = np.full(len(rows), source)
+                    copies.append(np.stack([rows, origin, strip.places[rows, ROW]], axis=1))
+            found[matrix] = np.unique(np.concatenate(copies), axis=0)
+        return found
 
     # ---- regions ----
 

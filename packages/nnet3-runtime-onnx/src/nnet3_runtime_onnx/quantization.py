@@ -13,9 +13,9 @@ from nnet3_computation import OutputDifference
 from numpy.typing import NDArray
 from onnx import helper
 
+from nnet3_runtime_onnx.commands import NEXT_STATE, STATE
 from nnet3_runtime_onnx.computer import session_of
 from nnet3_runtime_onnx.errors import RunError
-from nnet3_runtime_onnx.parts import NEXT_STATE, STATE
 
 Array = NDArray[np.float32]
 
