@@ -15,7 +15,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import attrs
 import numpy as np
@@ -48,8 +48,7 @@ class NodeKind(enum.IntEnum):
     OUTPUT = 4
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class Network:
+class Network(NamedTuple):
     """A network's nodes as arrays; -1 or 0 where something does not apply to a node.
 
     Attributes:
@@ -290,8 +289,7 @@ GIVEN = -1
 """The epoch of inputs."""
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class Phases:
+class Phases(NamedTuple):
     """The order of phases; phases with lower numbers can be computed first.
 
     Attributes:

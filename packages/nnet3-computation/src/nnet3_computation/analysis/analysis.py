@@ -235,8 +235,6 @@ class Analysis:
         return found
 
     def _first_and_last_use(self) -> tuple[Ids, Ids]:
-        if self.findings.uses is not None:
-            return self.findings.uses.first_and_last
         accesses = self.submatrix_accesses
         counts = where(self.opcodes.take(accesses.command) != AllocMatrixZeroed.OPCODE)
         command = accesses.command.take(counts)

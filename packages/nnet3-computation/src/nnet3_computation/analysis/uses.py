@@ -100,15 +100,6 @@ class Uses:
         last[self.matrix[self.writes]] = self.command[self.writes]
         return last
 
-    @property
-    def first_and_last(self) -> tuple[Ids, Ids]:
-        """The first and the last command that accesses each matrix, (M,) each; -1 for none."""
-        first, last = np.full((2, len(self.splits) - 1), -1, dtype=np.int64)
-        used = where(self.splits[1:] > self.splits[:-1])
-        first[used] = self.command.take(self.splits.take(used))
-        last[used] = self.command.take(self.splits.take(used + 1) - 1)
-        return first, last
-
     def rectangle(self, submatrix: int) -> Rectangle:
         """Returns a submatrix as numbers of Python."""
         found = self._rectangles.get(submatrix)

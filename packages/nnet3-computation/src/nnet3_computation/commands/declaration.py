@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar, dataclass_transform
 
 import attrs
 import numpy as np
@@ -228,8 +228,7 @@ def command(cls: _C) -> _C:
     return built
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class CommandSchema:
+class CommandSchema(NamedTuple):
     """The declarations of all command classes as arrays indexed [opcode, column of the table].
 
     With `opcodes = table[:, OPCODE_COLUMN]`, `schema.kind[opcodes]` has the shape of the table and

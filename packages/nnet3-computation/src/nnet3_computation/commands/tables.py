@@ -6,7 +6,6 @@ from collections import namedtuple
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-import attrs
 import numpy as np
 from numpy.typing import NDArray
 
@@ -98,7 +97,6 @@ def command_rows(
     return table
 
 
-@attrs.define(eq=False)
 class Emission:
     """Commands with their places, and the lists of rows that they refer to.
 
@@ -107,8 +105,9 @@ class Emission:
         places: For each piece the (count,) places; commands with equal places keep their order.
     """
 
-    tables: list[Table] = attrs.Factory(list)
-    places: list[NDArray[np.int64]] = attrs.Factory(list)
+    def __init__(self) -> None:
+        self.tables: list[Table] = []
+        self.places: list[NDArray[np.int64]] = []
 
     def add(self, place: NDArray[np.int64] | NDArray[np.int32] | int, table: Table) -> None:
         """Adds commands; `place` is (count,) or one place for all."""
@@ -125,11 +124,11 @@ class Emission:
         return np.concatenate(self.tables)[order], places[order]
 
 
-@attrs.define(eq=False)
 class RowLists:
     """Lists of rows of one kind, numbered in the order in which they were added."""
 
-    items: list[IntArray] = attrs.Factory(list)
+    def __init__(self) -> None:
+        self.items: list[IntArray] = []
 
     def add(self, rows: IntArray) -> int:
         """Adds a list, which no other object may hold; returns its number."""
@@ -137,13 +136,11 @@ class RowLists:
         return len(self.items) - 1
 
 
-@attrs.define(eq=False)
 class IndexLists:
     """The lists of rows that commands refer to by number; see the fields of `NnetComputation`."""
 
-    indexes: RowLists = attrs.Factory(RowLists)
-    multi: RowLists = attrs.Factory(RowLists)
-    ranges: RowLists = attrs.Factory(RowLists)
+    def __init__(self) -> None:
+        self.indexes, self.multi, self.ranges = RowLists(), RowLists(), RowLists()
 
 
 def is_loop(table: Table) -> bool:

@@ -96,29 +96,21 @@ class Execution:
         columns: list[list[int]] = self.computation.command_table.T.tolist()
         commands: list[Command] = [*zip(*columns, strict=True)]
         actions = [_ACTIONS.get(opcode) for opcode in columns[c.OPCODE_COLUMN]]
-        begin: int | None = 0
-        while begin is not None:
-            begin = self._run(commands, actions, segments, begin)
+        begin, end = 0, len(commands)
+        while begin < end:
+            for self.command in range(begin, end):
+                command, action = commands[self.command], actions[self.command]
+                if action is not None:
+                    action(self, command)
+                if segments is not None and command[c.OPCODE_COLUMN] in _ENDS:
+                    if self.segment == segments:
+                        return self.behaviour
+                    if command[c.OPCODE_COLUMN] == c.GotoLabel.OPCODE:
+                        begin = command[c.FIRST_OPERAND_COLUMN]
+                        break
+            else:
+                begin = end
         return self.behaviour
-
-    def _run(
-        self,
-        commands: list[Command],
-        actions: list[_Action | None],
-        segments: int | None,
-        begin: int,
-    ) -> int | None:
-        """Runs commands from a position on; returns the position to go on from, None at the end."""
-        for self.command in range(begin, len(commands)):
-            command, action = commands[self.command], actions[self.command]
-            if action is not None:
-                action(self, command)
-            if segments is not None and command[c.OPCODE_COLUMN] in _ENDS:
-                if self.segment == segments:
-                    return None
-                if command[c.OPCODE_COLUMN] == c.GotoLabel.OPCODE:
-                    return command[c.FIRST_OPERAND_COLUMN]
-        return None
 
     # -- matrices ------------------------------------------------------------------------------
 

@@ -128,7 +128,7 @@ def recompute_activations(draft: Draft, level: int) -> Draft:
 
 def _candidates(draft: Draft, marker: int) -> Ids:
     """Returns the matrices that are allocated, and used before and after the marker."""
-    first, last = draft.analysis.uses.first_and_last
+    first, last = draft.analysis.matrix_use
     at = draft.positions(c.AllocMatrixUndefined.OPCODE, c.AllocMatrixZeroed.OPCODE)
     allocated = draft.submatrices[draft.table[at, c.FIRST_OPERAND_COLUMN], MATRIX]
     times_allocated = np.bincount(allocated, minlength=len(draft.matrices))
