@@ -81,12 +81,8 @@ def read_wav(source: str | os.PathLike[str] | IO[bytes]) -> Recording:
         raise SpeechError(f"{name}: the file cannot be read: {error.strerror}") from error
 
 
-@attrs.frozen
-class _Format:
-    coding: int
-    channels: int
-    rate: int
-    bits: int
+_Format = tuple[int, int, int, int]
+"""The coding, the number of channels, the rate, and the bits of a sample."""
 
 
 class _Reader:
@@ -147,9 +143,10 @@ class _Reader:
                 f"expected {channels * bits // 8} bytes for {channels} channels of {bits} bits, "
                 f"found {bytes_each} (block align)"
             )
-        return _Format(coding, channels, rate, bits)
+        return coding, channels, rate, bits
 
     def _samples(self, format_: _Format, size: int, unknown_end: bool) -> Recording:
+        coding, channels, rate, bits = format_
         start = self._position
         to_end = size in _UNKNOWN_SIZES
         data = self._read(None if to_end else size)
@@ -157,7 +154,7 @@ class _Reader:
             self._refuse(
                 f"truncated: expected {size} bytes of samples from byte {start}, found {len(data)}"
             )
-        whole = format_.channels * format_.bits // 8
+        whole = channels * bits // 8
         if len(data) % whole:
             self._refuse(
                 f"truncated: {len(data)} bytes of samples are not a multiple of {whole}, the bytes "
@@ -166,13 +163,13 @@ class _Reader:
         if not data:
             self._refuse("the recording has no samples")
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
-            values = _decoded(data, format_, "<" if self._order == "little" else ">")
+            values = _decoded(data, coding, bits, "<" if self._order == "little" else ">")
         finite = np.isfinite(values)
         if not finite.all():
-            place = int(finite.argmin()) // format_.channels
-            self._refuse(f"sample {place} of {len(values) // format_.channels} is not finite")
-        samples = np.ascontiguousarray(values.reshape(-1, format_.channels).T)
-        return Recording(samples, format_.rate)
+            place = int(finite.argmin()) // channels
+            self._refuse(f"sample {place} of {len(values) // channels} is not finite")
+        samples = np.ascontiguousarray(values.reshape(-1, channels).T)
+        return Recording(samples, rate)
 
     def _chunk(self, name: bytearray, size: int) -> bytearray:
         chunk = self._read(size)
@@ -211,19 +208,19 @@ class _Reader:
         raise SpeechError(f"{self._name}: {why}")
 
 
-def _decoded(data: bytearray, format_: _Format, order: str) -> npt.NDArray[np.float32]:
-    if format_.bits == 8:
+def _decoded(data: bytearray, coding: int, bits: int, order: str) -> npt.NDArray[np.float32]:
+    if bits == 8:
         return (np.frombuffer(data, np.uint8).astype(np.float32) - 128) * 256
-    if format_.bits == 24:  # the three bytes above an empty lowest one: 65536 times the value
+    if bits == 24:  # the three bytes above an empty lowest one: 65536 times the value
         places = np.zeros((len(data) // 3, 4), np.uint8)
         places[:, slice(1, 4) if order == "<" else slice(3)] = np.frombuffer(
             data, np.uint8
         ).reshape(-1, 3)
         return _scaled(places.view(f"{order}i4").ravel(), 1 / 65536)
-    if format_.coding == _FLOAT:
+    if coding == _FLOAT:
         return _scaled(np.frombuffer(data, f"{order}f4"), 32768)
-    kind = f"{order}i{format_.bits // 8}"
-    return _scaled(np.frombuffer(data, kind), 1 if format_.bits == 16 else 1 / 65536)
+    kind = f"{order}i{bits // 8}"
+    return _scaled(np.frombuffer(data, kind), 1 if bits == 16 else 1 / 65536)
 
 
 def _scaled(values: npt.NDArray[np.generic], scale: float) -> npt.NDArray[np.float32]:

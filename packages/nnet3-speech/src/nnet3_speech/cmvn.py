@@ -16,10 +16,16 @@ from nnet3_descriptors.files import Reader, Writer
 from nnet3_descriptors.values import NotCopied, ReadOnlyArrays
 from nnet3_descriptors.values import frozen as frozen_array
 
-from nnet3_speech.arithmetic import check_finite, computing
 from nnet3_speech.errors import SpeechError
 from nnet3_speech.feature_options import CmvnOptions, OnlineCmvnOptions, SlidingCmvnOptions
-from nnet3_speech.values import array_field, expect, feature_matrix, numbers
+from nnet3_speech.values import (
+    array_field,
+    check_finite,
+    computing,
+    expect,
+    feature_matrix,
+    numbers,
+)
 
 _BY_STATS = CmvnOptions()
 _BY_WINDOW = SlidingCmvnOptions()

@@ -17,7 +17,6 @@ import struct
 from pathlib import Path
 from typing import Any, Final
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 
@@ -40,21 +39,8 @@ _VECTOR_STATE: Final = 4 + _ARCS.size
 _MOST_WITHOUT_INPUT: Final = 1000
 
 
-@attrs.frozen(eq=False)
-class _Graph:
-    """What a file holds.
-
-    Attributes:
-        start: The first state, -1 if there is none.
-        costs: (states,) final costs.
-        sizes: (states,) how many arcs leave each.
-        arcs: All arcs, state by state.
-    """
-
-    start: int
-    costs: npt.NDArray[np.float32]
-    sizes: npt.NDArray[np.int64]
-    arcs: npt.NDArray[np.void]
+_Parts = tuple[npt.NDArray[np.float32], npt.NDArray[np.int64], npt.NDArray[np.void]]
+"""Final costs (states,), how many arcs leave each state (states,), and all arcs, state by state."""
 
 
 def read_graph(path: str | os.PathLike[str], num_ids: int | None = None) -> Any:
@@ -91,9 +77,10 @@ def read_graph(path: str | os.PathLike[str], num_ids: int | None = None) -> Any:
     except (OSError, ValueError) as error:  # of a pipe, for example
         raise SpeechError(f"{name}: the file cannot be read: {error}") from error
     try:
-        _check(_parsed(data, kind), num_ids)
+        start, parts = _parsed(data, kind)
+        _check(start, parts, num_ids)
         graph = kaldifst.StdFst.read(name)
-    except _DamageError as error:
+    except SpeechError as error:  # which does not name the file
         raise SpeechError(f"{name}: {error}") from error
     except MemoryError as error:
         raise SpeechError(f"{name}: the graph is too large for the memory") from error
@@ -119,35 +106,26 @@ def graph_type(path: Path) -> str:
     return head[8 : 8 + size].decode("ascii", "replace")
 
 
-class _DamageError(Exception):
-    """The file does not hold what its header says, or no decoder can use it."""
-
-
-def _parsed(data: npt.NDArray[np.uint8], kind: str) -> _Graph:
-    """The states and arcs of a file.
+def _parsed(data: npt.NDArray[np.uint8], kind: str) -> tuple[int, _Parts]:
+    """The first state, -1 if there is none, and the states and arcs of a file.
 
     Raises:
-        _DamageError: it is no graph of costs, or has symbol tables, or another size than it says.
+        SpeechError: it is no graph of costs, or has symbol tables, or another size than it says.
     """
     head = bytes(data[: 8 + len(kind) + 4 + 8 + _NUMBERS.size])
     arc_type = head[8 + len(kind) :][:12]
     if arc_type != b"\x08\0\0\0standard":
-        raise _DamageError(f"expected arcs of the type 'standard', found {arc_type!r}")
+        raise SpeechError(f"expected arcs of the type 'standard', found {arc_type!r}")
     if len(head) < 8 + len(kind) + 12 + _NUMBERS.size:
-        raise _DamageError(f"the file ends in its header, after {len(data)} bytes")
+        raise SpeechError(f"the file ends in its header, after {len(data)} bytes")
     version, flags, _, start, states, arcs = _NUMBERS.unpack(head[-_NUMBERS.size :])
     if flags & _HAS_SYMBOLS:
-        raise _DamageError("expected a graph without symbol tables; fstsymbols removes them")
+        raise SpeechError("expected a graph without symbol tables; fstsymbols removes them")
     body = len(head)
     if kind == "vector":
-        costs, sizes, found = _vector_parts(data, body, None if states == -1 else states)
-    else:
-        is_aligned = version == 1 or bool(flags & _IS_ALIGNED)
-        costs, sizes, found = _const_parts(data, body, states, arcs, is_aligned=is_aligned)
-    return _Graph(start, costs, sizes, found)
-
-
-_Parts = tuple[npt.NDArray[np.float32], npt.NDArray[np.int64], npt.NDArray[np.void]]
+        return start, _vector_parts(data, body, None if states == -1 else states)
+    is_aligned = version == 1 or bool(flags & _IS_ALIGNED)
+    return start, _const_parts(data, body, states, arcs, is_aligned=is_aligned)
 
 
 def _vector_parts(data: npt.NDArray[np.uint8], at: int, states: int | None) -> _Parts:
@@ -156,14 +134,14 @@ def _vector_parts(data: npt.NDArray[np.uint8], at: int, states: int | None) -> _
     counts: list[int] = []
     view = data.data
     if states is not None and not 0 <= states * _VECTOR_STATE <= size:
-        raise _DamageError(f"{states} states are not in {size} bytes")
+        raise SpeechError(f"{states} states are not in {size} bytes")
     while len(counts) != states and (states is not None or at < size):
         if at + _VECTOR_STATE > size:
-            raise _DamageError(f"the file ends in state {len(counts)}")
+            raise SpeechError(f"the file ends in state {len(counts)}")
         (count,) = _ARCS.unpack_from(view, at + 4)
         at += _VECTOR_STATE + count * _ARC.itemsize
         if count < 0 or at > size:
-            raise _DamageError(f"state {len(counts)} has {count} arcs, which are not in the file")
+            raise SpeechError(f"state {len(counts)} has {count} arcs, which are not in the file")
         counts.append(count)
     sizes = np.array(counts, np.int64)
     words = np.frombuffer(view, "<i4", (at - begin) // 4, begin)
@@ -182,7 +160,7 @@ def _const_parts(
     for kind, count in ((_STATE, states), (_ARC, arcs)):
         at += -at % _ALIGNMENT if is_aligned else 0
         if not 0 <= count * kind.itemsize <= len(data) - at:
-            raise _DamageError(f"{states} states and {arcs} arcs are not in {len(data)} bytes")
+            raise SpeechError(f"{states} states and {arcs} arcs are not in {len(data)} bytes")
         tables.append(np.frombuffer(data.data, kind, count, at))
         at += count * kind.itemsize
     table, all_arcs = tables
@@ -192,20 +170,21 @@ def _const_parts(
     wrong |= np.maximum(table["no_input"], table["no_output"]) > sizes
     if wrong.any() or sizes.sum() != arcs:
         state = int(wrong.argmax()) if wrong.any() else states
-        raise _DamageError(f"the arcs of state {state} are not those after the state before")
+        raise SpeechError(f"the arcs of state {state} are not those after the state before")
     return table["cost"], sizes, all_arcs
 
 
-def _check(graph: _Graph, num_ids: int | None) -> None:
+def _check(start: int, parts: _Parts, num_ids: int | None) -> None:
     """Checks what decoders take for right.
 
     Raises:
-        _DamageError: a state or label is out of its range, a cost is NaN or -inf, or there is a
+        SpeechError: a state or label is out of its range, a cost is NaN or -inf, or there is a
             cycle of arcs without input.
     """
-    states, arcs, ends = len(graph.costs), graph.arcs, np.cumsum(graph.sizes)
-    if not -1 <= graph.start < states:
-        raise _DamageError(f"the first state is {graph.start}, of {states} states")
+    final_costs, sizes, arcs = parts
+    states, ends = len(final_costs), np.cumsum(sizes)
+    if not -1 <= start < states:
+        raise SpeechError(f"the first state is {start}, of {states} states")
     most = np.iinfo(np.int32).max
     for name, largest in (
         ("next_state", states - 1),
@@ -216,19 +195,19 @@ def _check(graph: _Graph, num_ids: int | None) -> None:
         wrong = (values < 0) | (values > largest)
         if wrong.any():
             first = int(wrong.argmax())
-            raise _DamageError(
+            raise SpeechError(
                 f"an arc of state {np.searchsorted(ends, first, 'right')} has the "
                 f"{name.replace('_', ' ')} {values[first]}, expected 0 to {largest}"
             )
-    for costs in (graph.costs, arcs["cost"]):
+    for costs in (final_costs, arcs["cost"]):
         wrong = np.isnan(costs) | (costs == -np.inf)
         if wrong.any():
             first = int(wrong.argmax())
-            state = first if costs is graph.costs else np.searchsorted(ends, first, "right")
-            raise _DamageError(f"state {state} has the cost {costs[first]}")
+            state = first if costs is final_costs else np.searchsorted(ends, first, "right")
+            raise SpeechError(f"state {state} has the cost {costs[first]}")
     no_input = np.flatnonzero(arcs["input"] == 0)
     if _has_cycle(np.searchsorted(ends, no_input, "right"), arcs["next_state"][no_input]):
-        raise _DamageError(
+        raise SpeechError(
             "the graph has a cycle of arcs without input, or a path of over "
             f"{_MOST_WITHOUT_INPUT} of them, on which decoders do not end"
         )

@@ -17,16 +17,14 @@ import numpy.typing as npt
 from nnet3_descriptors.files import (
     PathOrFile,
     Reader,
-    Writer,
     leave_behind,
     new_writer,
     open_reader,
 )
 from nnet3_descriptors.values import ReadOnlyArrays, frozen
 
-from nnet3_speech.arithmetic import computing
 from nnet3_speech.errors import SpeechError
-from nnet3_speech.values import array_field
+from nnet3_speech.values import array_field, computing
 
 Array = npt.NDArray[np.float32]
 
@@ -44,13 +42,20 @@ class _Mixture(ReadOnlyArrays):
     weights: Array = array_field(np.float32, repr=False)
     gconsts: Array | None = array_field(np.float32, default=None, repr=False)
 
-    _TOKENS: ClassVar[tuple[str, str]]
-    """The token at the beginning, in current and old files; "/" makes it the one at the end."""
+    _NAME: ClassVar[str]
+    """It stands in the tokens at the beginning and the end."""
+    _ARRAYS: ClassVar[tuple[str, str]]
+    """The fields behind the weights; the tokens before them are their names in capitals."""
 
     @property
     def num_gaussians(self) -> int:
         """Number of Gaussians."""
         return len(self.weights)
+
+    @property
+    def dim(self) -> int:
+        """Columns of the features."""
+        return int(getattr(self, self._ARRAYS[0]).shape[1])
 
     def _check_values(self, *others: Array) -> None:
         if not all(np.isfinite(each).all() for each in (self.weights, *others)):
@@ -69,10 +74,10 @@ class _Mixture(ReadOnlyArrays):
             ModelFileError: the file cannot be read, or holds no such mixture; it says where.
         """
         reader = open_reader(source)
-        name, old = cls._TOKENS
+        name = cls._NAME
         start = reader.position
         found = reader.token()
-        if found not in (f"<{name}>", f"<{old}Begin>"):
+        if found not in (f"<{name}>", f"<{name}Begin>"):
             reader.fail("unexpected token", at=start, expected=f"'<{name}>'", found=f"'{found}'")
         values: dict[str, Any] = {}
         at = reader.position
@@ -83,9 +88,15 @@ class _Mixture(ReadOnlyArrays):
         if found != "<WEIGHTS>":
             reader.fail("unexpected token", at=at, expected="'<WEIGHTS>'", found=f"'{found}'")
         values["weights"] = reader.vector()
-        values |= cls._read_rest(reader, len(values["weights"]))
+        for field in cls._ARRAYS:
+            reader.expect(f"<{field.upper()}>")
+            values[field] = (
+                read_triangles(reader, len(values["weights"]), np.float32)
+                if field == "inv_covars"
+                else reader.matrix()
+            )
         at = reader.position
-        if (found := _last_token(reader)) not in (f"</{name}>", f"<{old}End>"):
+        if (found := _last_token(reader)) not in (f"</{name}>", f"<{name}End>"):
             reader.fail("unexpected token", at=at, expected=f"'</{name}>'", found=f"'{found}'")
         leave_behind(source, reader)
         try:
@@ -100,25 +111,24 @@ class _Mixture(ReadOnlyArrays):
             FileError: it cannot be written; an old file stays.
         """
         writer = new_writer(binary=binary)
-        name, _ = self._TOKENS
-        writer.token(f"<{name}>")
+        writer.token(f"<{self._NAME}>")
         writer.newline()
         writer.token("<GCONSTS>")
         gconsts = self._constants if self.gconsts is None else self.gconsts
         writer.vector(gconsts.astype(np.float32))
         writer.token("<WEIGHTS>")
         writer.vector(self.weights)
-        self._write_rest(writer)
-        writer.token(f"</{name}>")
+        for field in self._ARRAYS:
+            writer.token(f"<{field.upper()}>")
+            array = getattr(self, field)
+            if field != "inv_covars":
+                writer.matrix(array)
+                continue
+            for matrix in array:
+                writer.symmetric_matrix(matrix)
+        writer.token(f"</{self._NAME}>")
         writer.newline()
         writer.store(target)
-
-    @classmethod
-    def _read_rest(cls, reader: Reader, count: int) -> dict[str, Any]:
-        raise NotImplementedError
-
-    def _write_rest(self, writer: Writer) -> None:
-        raise NotImplementedError
 
     @cached_property
     def _constants(self) -> npt.NDArray[np.float64]:
@@ -147,7 +157,8 @@ class DiagGmm(_Mixture):
     means_invvars: Array = array_field(np.float32, repr=False)
     inv_vars: Array = array_field(np.float32, repr=False)
 
-    _TOKENS = "DiagGMM", "DiagGMM"
+    _NAME = "DiagGMM"
+    _ARRAYS = "means_invvars", "inv_vars"
 
     def __attrs_post_init__(self) -> None:
         shape = self.means_invvars.shape
@@ -160,24 +171,6 @@ class DiagGmm(_Mixture):
         if not ((self.inv_vars > 0) & np.isfinite(self.inv_vars)).all():
             raise SpeechError("a mixture of Gaussians: expected inverse variances above 0")
         self._check_values(self.means_invvars)
-
-    @property
-    def dim(self) -> int:
-        """Columns of the features."""
-        return int(self.means_invvars.shape[1])
-
-    @classmethod
-    def _read_rest(cls, reader: Reader, count: int) -> dict[str, Any]:
-        reader.expect("<MEANS_INVVARS>")
-        means = reader.matrix()
-        reader.expect("<INV_VARS>")
-        return {"means_invvars": means, "inv_vars": reader.matrix()}
-
-    def _write_rest(self, writer: Writer) -> None:
-        writer.token("<MEANS_INVVARS>")
-        writer.matrix(self.means_invvars)
-        writer.token("<INV_VARS>")
-        writer.matrix(self.inv_vars)
 
     @cached_property
     def _constants(self) -> npt.NDArray[np.float64]:
@@ -217,7 +210,8 @@ class FullGmm(_Mixture):
     means_invcovars: Array = array_field(np.float32, repr=False)
     inv_covars: Array = array_field(np.float32, repr=False)
 
-    _TOKENS = "FullGMM", "FullGMM"
+    _NAME = "FullGMM"
+    _ARRAYS = "means_invcovars", "inv_covars"
 
     def __attrs_post_init__(self) -> None:
         shape = self.means_invcovars.shape
@@ -228,25 +222,6 @@ class FullGmm(_Mixture):
                 f"inverse covariance for each, found the shapes {shape} and {self.inv_covars.shape}"
             )
         self._check_values(self.means_invcovars, self.inv_covars)
-
-    @property
-    def dim(self) -> int:
-        """Columns of the features."""
-        return int(self.means_invcovars.shape[1])
-
-    @classmethod
-    def _read_rest(cls, reader: Reader, count: int) -> dict[str, Any]:
-        reader.expect("<MEANS_INVCOVARS>")
-        means = reader.matrix()
-        reader.expect("<INV_COVARS>")
-        return {"means_invcovars": means, "inv_covars": read_triangles(reader, count, np.float32)}
-
-    def _write_rest(self, writer: Writer) -> None:
-        writer.token("<MEANS_INVCOVARS>")
-        writer.matrix(self.means_invcovars)
-        writer.token("<INV_COVARS>")
-        for each in self.inv_covars:
-            writer.symmetric_matrix(each)
 
     @cached_property
     def _constants(self) -> npt.NDArray[np.float64]:

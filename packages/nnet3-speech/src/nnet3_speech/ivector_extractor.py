@@ -18,11 +18,10 @@ import numpy.typing as npt
 from nnet3_descriptors.files import PathOrFile, leave_behind, new_writer, open_reader
 from nnet3_descriptors.values import ReadOnlyArrays
 
-from nnet3_speech.arithmetic import check_finite, computing
 from nnet3_speech.cmvn import OnlineCmvnState
 from nnet3_speech.errors import SpeechError
 from nnet3_speech.gmm import Posteriors, read_alike, read_triangles
-from nnet3_speech.values import array_field, feature_matrix
+from nnet3_speech.values import array_field, check_finite, computing, feature_matrix
 
 Array = npt.NDArray[np.float64]
 

@@ -22,7 +22,6 @@ import numpy.typing as npt
 from nnet3_descriptors.files import read_matrix
 from nnet3_descriptors.values import NotCopied, ReadOnlyArrays
 
-from nnet3_speech.arithmetic import check_finite, computing, conjugate_gradient
 from nnet3_speech.cmvn import OnlineCmvn, OnlineCmvnState
 from nnet3_speech.errors import SpeechError
 from nnet3_speech.feature_options import IvectorExtractionConfig, OnlineCmvnOptions, SpliceOptions
@@ -30,7 +29,15 @@ from nnet3_speech.features import SplicedTransform, Splicer
 from nnet3_speech.gmm import DiagGmm, Posteriors, pruned_posteriors
 from nnet3_speech.ivector_extractor import AdaptationState, IvectorExtractor, prior_scale
 from nnet3_speech.options import read_options
-from nnet3_speech.values import array_field, expect, feature_matrix, numbers
+from nnet3_speech.values import (
+    array_field,
+    check_finite,
+    computing,
+    conjugate_gradient,
+    expect,
+    feature_matrix,
+    numbers,
+)
 
 Frames = npt.NDArray[np.float32]
 Array = npt.NDArray[np.float64]

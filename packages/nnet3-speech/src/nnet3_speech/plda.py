@@ -23,10 +23,9 @@ from nnet3_descriptors.files import (
 )
 from nnet3_descriptors.values import ReadOnlyArrays
 
-from nnet3_speech.arithmetic import check_finite, computing
 from nnet3_speech.errors import SpeechError
 from nnet3_speech.speaker_vectors import check_varying, grouped, rows_of
-from nnet3_speech.values import array_field, expect_count, numbers
+from nnet3_speech.values import array_field, check_finite, computing, expect_count, numbers
 
 Array = npt.NDArray[np.float64]
 

@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.values import is_integer
 
-from nnet3_speech.arithmetic import check_finite, computing
 from nnet3_speech.errors import SpeechError
-from nnet3_speech.values import numbers
+from nnet3_speech.values import check_finite, computing, numbers
 
 Array = npt.NDArray[np.float64]
 

@@ -1,10 +1,12 @@
-"""What callers give, checked: numbers and arrays."""
+"""What callers and files give, checked, and arithmetic with it: errors, conjugate gradients."""
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from numbers import Real
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import numpy as np
@@ -12,6 +14,9 @@ import numpy.typing as npt
 from nnet3_descriptors.values import array_of, is_integer, read_only
 
 from nnet3_speech.errors import SpeechError
+
+Array = npt.NDArray[np.float64]
+_Array = TypeVar("_Array", bound=npt.NDArray[Any])
 
 
 def expect(value: object, what: str, *kinds: type) -> None:
@@ -122,3 +127,81 @@ def array_field(dtype: type[np.floating[Any]], **how: Any) -> Any:
             return read_only(array.astype(dtype, copy=False))
 
     return attrs.field(converter=attrs.Converter(convert, takes_field=True), **how)
+
+
+@contextlib.contextmanager
+def computing(what: str) -> Iterator[None]:
+    """A context of arithmetic that gives no warnings, and errors of this package.
+
+    Raises:
+        SpeechError: a matrix is singular or not finite, or arrays do not fit each other; the error
+            begins with `what`.
+    """
+    try:
+        with np.errstate(all="ignore"):
+            yield
+    except SpeechError:
+        raise
+    except np.linalg.LinAlgError as error:
+        raise SpeechError(f"{what}: a covariance is singular or not finite ({error})") from error
+    except ValueError as error:
+        raise SpeechError(f"{what}: the arrays do not fit each other: {error}") from error
+
+
+def check_finite(values: _Array, what: str) -> _Array:
+    """The values, or an error if they have become too large.
+
+    Raises:
+        SpeechError: one is not finite; the error begins with `what`.
+    """
+    if not np.isfinite(values).all():
+        raise SpeechError(f"{what}: values are too large for their precision")
+    return values
+
+
+_SMALLEST_SQUARE = float(np.finfo(np.float64).tiny)
+_RESIDUAL_CHANGE = 1e-4
+"""The square of the factor by which a residual changes before it is computed anew."""
+
+
+def conjugate_gradient(matrix: Array, target: Array, start: Array, rounds: int = 15) -> Array:
+    """Solves matrix x = target by some steps of the method of conjugate gradients.
+
+    (J. Nocedal and S. Wright, "Numerical Optimization", 2006, algorithm 5.2; a step is
+    -p'r / p'Ap, and the residual is computed anew when it has changed by a factor of 100. So the
+    estimates, which have not converged, are those of Kaldi.)
+
+    Args:
+        matrix: (n, n) float64, positive definite.
+        target: (n,) float64.
+        start: (n,) float64, where it begins.
+        rounds: The most steps.
+
+    Returns:
+        (n,) float64; the exact solution where the steps made the residual worse.
+    """
+    estimate = start.copy()
+    direction = target - matrix @ estimate
+    residual = -direction
+    square = first = computed = float(residual @ residual)
+    for _ in range(min(rounds, len(target) + 5)):
+        product = matrix @ direction
+        curvature = float(direction @ product)
+        if not curvature:
+            break
+        step = -float(direction @ residual) / curvature
+        estimate += step * direction
+        residual += step * product
+        next_square = float(residual @ residual)
+        if not _RESIDUAL_CHANGE * computed <= next_square <= computed / _RESIDUAL_CHANGE:
+            residual = matrix @ estimate - target
+            next_square = computed = float(residual @ residual)
+        if next_square <= _SMALLEST_SQUARE:
+            square = next_square
+            break
+        direction *= next_square / square
+        direction -= residual
+        square = next_square
+    if square > first + 1e-10 * float(target @ target):
+        estimate[:] = np.linalg.solve(matrix, target)
+    return estimate
