@@ -14,7 +14,7 @@ from nnet3_runtime_cuda.arrays import FloatArray, as_array, as_matrix, check_out
 
 from nnet3.batches.forming import BatchOptions
 from nnet3.batches.larger_chunks import LargerChunks, in_groups, request_of, rounded_up
-from nnet3.batches.runs import Run, Work
+from nnet3.batches.runs import Run, Work, compute_alone
 from nnet3.chunks import Chunk, ChunkOptions, check_memory, chunks, full_chunks, online_ivector_row
 from nnet3.computer_pool import ComputerPool
 from nnet3.output_scores import ScoreOptions
@@ -88,14 +88,6 @@ class _Utterance(NamedTuple):
         """Frames between two rows of output."""
         return self.options.frame_subsampling_factor
 
-    # ---- chunks alone ----
-
-    def compute(self, chunk: Chunk, *, is_alone: bool) -> None:
-        """Computes a chunk, on the calling thread alone or on all threads."""
-        request = request_of(chunk, self.step, self.network.nnet)
-        outputs = self.network.pool.forward(request, self._inputs(chunk, chunk), is_alone=is_alone)
-        self._put(chunk, outputs["output"])
-
     def _inputs(self, chunk: Chunk, larger: Chunk) -> dict[str, FloatArray]:
         """The inputs of a chunk that a larger one computes."""
         values = {"input": self.frames[larger.input_rows(len(self.frames))]}
@@ -116,7 +108,9 @@ class _Utterance(NamedTuple):
         taken = self.result[first + unused : first + chunk.num_outputs]
         taken[:] = rows[unused : unused + len(taken)]
 
-    # ---- chunks beside those of other utterances ----
+    def compute(self, chunk: Chunk, *, is_alone: bool) -> None:
+        """Computes a chunk, on the calling thread alone or on all threads."""
+        compute_alone(self.network.pool, self._run(chunk, chunk), is_alone=is_alone)
 
     def runs(self, batch: BatchOptions) -> Iterator[Run]:
         """The chunks as runs: some in a row as one run, where its outputs are the same."""
@@ -147,6 +141,7 @@ class _Utterance(NamedTuple):
         )
 
     def _run(self, chunk: Chunk, larger: Chunk, num_chunks: int = 1) -> Run:
+        """A chunk as a run, which computes a larger one, or the chunk itself."""
         return Run(
             request=request_of(larger, self.step, self.network.nnet),
             inputs=partial(self._inputs, chunk, larger),
@@ -162,8 +157,6 @@ class _Utterance(NamedTuple):
         most = self.options.frames_per_chunk // self.step
         wanted = rounded_up(chunk.num_outputs, most)
         return self.network.larger_chunks.larger(chunk, self.step, wanted)
-
-    # ---- the end ----
 
     def scores(self, options: ScoreOptions) -> FloatArray:
         """The scores, when all chunks are computed.
@@ -234,10 +227,10 @@ def chunk_work(
         parts=parts,
         result=np.empty((num_rows, network.output_dim), dtype=np.float32),
     )
-    check_memory(max(part.num_inputs for part in utterance.parts), network.input_dim)
-    is_alone = network.pool.run_side_by_side(num_beside + len(utterance.parts))
+    check_memory(max(part.num_inputs for part in parts), network.input_dim)
+    is_alone = network.pool.run_side_by_side(num_beside + len(parts))
     return Work(
-        tasks=[partial(utterance.compute, part, is_alone=is_alone) for part in utterance.parts],
+        tasks=[partial(utterance.compute, part, is_alone=is_alone) for part in parts],
         finish=partial(utterance.scores, score_options),
         runs=() if batch_options is None else list(utterance.runs(batch_options)),
     )

@@ -26,38 +26,33 @@ MAX_ONLINE_MARGIN = 50
 """The frames beyond the last online i-vector for which it still serves a chunk."""
 
 
-def check_frames(
-    name: str, value: object, least: int, *others: int, most: float = INT32_MAX
-) -> None:
-    """Checks an option that is a number of frames.
-
-    Args:
-        name: Name of the option.
-        value: Its value.
-        least: The smallest number of frames.
-        others: Smaller allowed values, with special meanings.
-        most: The largest number; by default the largest that Kaldi's options can hold.
-
-    Raises:
-        RunError: the value is no such number.
-    """
-    wanted = f"an integer >= {least}" + "".join(f", or {other}" for other in others)
-    if isinstance(value, Integral):
-        if least <= int(value) <= most or int(value) in others:
-            return
-        if int(value) > most:
-            wanted = f"an integer <= {most}"
-    raise RunError(f"'{name}' must be {wanted} (got {value!r})")
-
-
 def as_int(value: object) -> object:
     """An integer of NumPy as one of Python, which has all methods, and so equal digests."""
     return int(value) if isinstance(value, Integral) else value
 
 
-def integer(default: int | None) -> Any:
-    """A field for an integer; `__attrs_post_init__` checks it."""
-    return attrs.field(default=default, converter=as_int)
+def integer(default: int | None, least: int, *others: int, most: float = INT32_MAX) -> Any:
+    """A field for an integer, such as a number of frames; a RunError refuses other values.
+
+    Args:
+        default: Its default; None if it may be None.
+        least: The smallest number.
+        others: Smaller allowed values, with special meanings.
+        most: The largest number; by default the largest that Kaldi's options can hold.
+    """
+
+    def check(_: object, field: attrs.Attribute[Any], value: object) -> None:
+        if value is None and default is None:
+            return
+        wanted = f"an integer >= {least}" + "".join(f", or {other}" for other in others)
+        if isinstance(value, Integral):
+            if least <= int(value) <= most or int(value) in others:
+                return
+            if int(value) > most:
+                wanted = f"an integer <= {most}"
+        raise RunError(f"'{field.name}' must be {wanted} (got {value!r})")
+
+    return attrs.field(default=default, converter=as_int, validator=check)
 
 
 def options_of(
@@ -127,27 +122,14 @@ class ChunkOptions:
         RunError: a value is out of range.
     """
 
-    frames_per_chunk: int = integer(50)
-    frame_subsampling_factor: int = integer(1)
-    extra_left_context: int = integer(0)
-    extra_right_context: int = integer(0)
-    extra_left_context_initial: int = integer(-1)
-    extra_right_context_final: int = integer(-1)
-    online_ivector_period: int = integer(0)
-
-    def __attrs_post_init__(self) -> None:
-        """Checks the ranges."""
-        # There is no upper limit: a chunk longer than an utterance is the whole utterance.
-        check_frames("frames_per_chunk", self.frames_per_chunk, 1, most=math.inf)
-        for name, least in (
-            ("frame_subsampling_factor", 1),
-            ("extra_left_context", 0),
-            ("extra_right_context", 0),
-            ("extra_left_context_initial", INT32_MIN),
-            ("extra_right_context_final", INT32_MIN),
-            ("online_ivector_period", INT32_MIN),
-        ):
-            check_frames(name, getattr(self, name), least)
+    # There is no upper limit: a chunk longer than an utterance is the whole utterance.
+    frames_per_chunk: int = integer(50, 1, most=math.inf)
+    frame_subsampling_factor: int = integer(1, 1)
+    extra_left_context: int = integer(0, 0)
+    extra_right_context: int = integer(0, 0)
+    extra_left_context_initial: int = integer(-1, INT32_MIN)
+    extra_right_context_final: int = integer(-1, INT32_MIN)
+    online_ivector_period: int = integer(0, INT32_MIN)
 
     def extra_context(self, *, is_first: bool, is_last: bool) -> tuple[int, int]:
         """The frames before and after a chunk, beyond those that the network needs."""

@@ -16,9 +16,9 @@ from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_runtime_cuda import RunError
 from nnet3_runtime_cuda.arrays import FloatArray, as_matrix, check_output
 
-from nnet3.batches.runs import Run, Work
+from nnet3.batches.runs import Run, Work, compute_alone
 from nnet3.chunk_work import ChunkNetwork
-from nnet3.chunks import check_frames, check_memory, integer
+from nnet3.chunks import check_memory, integer
 
 
 def _true_or_false(_: object, field: attrs.Attribute[Any], value: object) -> None:
@@ -40,14 +40,9 @@ class SegmentOptions:
         RunError: a length is out of range, or pad_input is neither True nor False.
     """
 
-    chunk_size: int = integer(-1)
-    min_chunk_size: int = integer(100)
+    chunk_size: int = integer(-1, 1, -1)
+    min_chunk_size: int = integer(100, 1)
     pad_input: bool = attrs.field(default=True, validator=_true_or_false)
-
-    def __attrs_post_init__(self) -> None:
-        """Checks the ranges."""
-        check_frames("chunk_size", self.chunk_size, 1, -1)
-        check_frames("min_chunk_size", self.min_chunk_size, 1)
 
     def cut(self, frames: FloatArray) -> list[FloatArray]:
         """The segments of an utterance that are used, before padding.
@@ -99,14 +94,12 @@ class EvenSegmentOptions:
         RunError: a length is out of range, or pad_input is neither True nor False.
     """
 
-    chunk_size: int = integer(150)
-    context: int = integer(0)
+    chunk_size: int = integer(150, 1)
+    context: int = integer(0, 0)
     pad_input: bool = attrs.field(default=True, validator=_true_or_false)
 
     def __attrs_post_init__(self) -> None:
-        """Checks the ranges."""
-        check_frames("context", self.context, 0)
-        check_frames("chunk_size", self.chunk_size, 1)
+        """Checks that segments are longer than their context."""
         if self.chunk_size <= self.context:
             raise RunError(
                 f"'chunk_size' must be more than the context of {self.context} frames (got "
@@ -181,26 +174,19 @@ def segment_work(
     check_memory(max(options.padded_length(len(part)) for part in parts), network.input_dim)
     is_alone = network.pool.run_side_by_side(len(parts))
 
-    def request(number: int) -> ComputationRequest:
-        length = options.padded_length(len(parts[number]))
-        return ComputationRequest(
-            inputs=(IoSpecification.from_range("input", 0, length),),
-            outputs=(IoSpecification.from_range("output", 0, 1),),
-        )
-
-    def inputs(number: int) -> dict[str, FloatArray]:
-        return {"input": options.padded(parts[number])}
-
-    def compute(number: int) -> None:
-        given = request(number), inputs(number)
-        put(number, network.pool.forward(*given, is_alone=is_alone)["output"])
-
     def put(number: int, rows: FloatArray) -> None:
         vectors[number] = rows[0]
 
-    def as_run(number: int) -> Run:
+    def run(number: int) -> Run:
+        length = options.padded_length(len(parts[number]))
+        request = ComputationRequest(
+            inputs=(IoSpecification.from_range("input", 0, length),),
+            outputs=(IoSpecification.from_range("output", 0, 1),),
+        )
         return Run(
-            request=request(number), inputs=partial(inputs, number), take=partial(put, number)
+            request=request,
+            inputs=lambda: {"input": options.padded(parts[number])},
+            take=partial(put, number),
         )
 
     def mean() -> FloatArray:
@@ -208,9 +194,9 @@ def segment_work(
         lengths = list(map(len, parts))
         return np.average(vectors, axis=0, weights=lengths).astype(np.float32)
 
-    numbers = range(len(parts))
+    runs = list(map(run, range(len(parts))))
     return Work(
-        tasks=[partial(compute, number) for number in numbers],
+        tasks=[partial(compute_alone, network.pool, each, is_alone=is_alone) for each in runs],
         finish=mean,
-        runs=[as_run(number) for number in numbers],
+        runs=runs,
     )

@@ -15,7 +15,7 @@ import attrs
 from nnet3_runtime_cuda import RunError
 
 from nnet3.batches.runs import Run
-from nnet3.chunks import check_frames, integer
+from nnet3.chunks import integer
 
 _MEBIBYTE = 1 << 20
 
@@ -89,18 +89,14 @@ class BatchOptions:
         RunError: a value is out of range.
     """
 
-    minibatch_size: int = integer(8)
-    edge_minibatch_size: int | None = integer(None)
+    minibatch_size: int = integer(8, 1)
+    edge_minibatch_size: int | None = integer(None, 1)
     partial_minibatch_factor: float = 0.5
     ensure_exact_final_context: bool = True
-    memory: int = integer(512)
+    memory: int = integer(512, 1)
 
     def __attrs_post_init__(self) -> None:
-        """Checks the ranges."""
-        check_frames("minibatch_size", self.minibatch_size, 1)
-        if self.edge_minibatch_size is not None:
-            check_frames("edge_minibatch_size", self.edge_minibatch_size, 1)
-        check_frames("memory", self.memory, 1)
+        """Checks the factor."""
         factor: object = self.partial_minibatch_factor
         if not isinstance(factor, Real) or not 0.0 <= float(factor) < 1.0:
             raise RunError(

@@ -48,14 +48,13 @@ class LargerChunks:
         self._lock = threading.Lock()
         self._is_same: dict[tuple[tuple[int, int, int, int], int, int], bool] = {}
 
-    def larger(self, chunk: Chunk, step: int, num_outputs: int, *, exact: bool = True) -> Chunk:
-        """A chunk with more output rows at its end, or the chunk itself.
+    def larger(self, chunk: Chunk, step: int, num_outputs: int) -> Chunk:
+        """A chunk with more output rows at its end, or the chunk itself if it has other outputs.
 
         Args:
             chunk: The wanted chunk.
             step: Frames between two rows of output.
             num_outputs: Rows of output of the larger chunk.
-            exact: Whether the wanted rows must be the same.
         """
         more = (num_outputs - chunk.num_outputs) * step
         if more <= 0:
@@ -65,7 +64,7 @@ class LargerChunks:
             num_outputs=num_outputs,
             last_output=chunk.last_output + more,
         )
-        return larger if not exact or self._has_same_outputs([chunk], larger, step) else chunk
+        return larger if self._has_same_outputs([chunk], larger, step) else chunk
 
     def joined(self, chunks: Sequence[Chunk], step: int) -> Chunk | None:
         """One chunk in place of several, or None if it has other outputs.

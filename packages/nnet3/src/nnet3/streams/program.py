@@ -25,7 +25,7 @@ from nnet3_runtime_cuda.arrays import FloatArray
 from nnet3_runtime_cuda.device import DeviceNnet
 
 from nnet3.caching import CachingCompiler
-from nnet3.chunks import check_frames, integer
+from nnet3.chunks import integer
 from nnet3.computer_pool import ComputerPool
 
 if TYPE_CHECKING:
@@ -52,20 +52,11 @@ class StreamOptions:
         RunError: a value is out of range.
     """
 
-    frames_per_chunk: int = integer(20)
-    frame_subsampling_factor: int = integer(1)
-    ivector_period: int | None = integer(None)
-    extra_left_context_initial: int = integer(0)
-    sequences: int = integer(1)
-
-    def __attrs_post_init__(self) -> None:
-        """Checks the ranges."""
-        check_frames("frames_per_chunk", self.frames_per_chunk, 1)
-        check_frames("frame_subsampling_factor", self.frame_subsampling_factor, 1)
-        check_frames("extra_left_context_initial", self.extra_left_context_initial, 0)
-        check_frames("sequences", self.sequences, 1, most=MOST_SEQUENCES)
-        if self.ivector_period is not None:
-            check_frames("ivector_period", self.ivector_period, 1)
+    frames_per_chunk: int = integer(20, 1)
+    frame_subsampling_factor: int = integer(1, 1)
+    ivector_period: int | None = integer(None, 1)
+    extra_left_context_initial: int = integer(0, 0)
+    sequences: int = integer(1, 1, most=MOST_SEQUENCES)
 
 
 INPUT, IVECTOR, OUTPUT = "input", "ivector", "output"
