@@ -6,9 +6,10 @@ Only arguments of a tool are names of this kind: no tool runs a command that a f
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, TypeVar
 
 import click
@@ -77,6 +78,22 @@ def writable(name: str) -> Iterator[PathOrFile]:
             yield stream
     else:
         yield name
+
+
+def check_tables(rspecifiers: Sequence[str], *wspecifiers: str) -> None:
+    """Raises a TableError if an output table would overwrite an input table, or another output."""
+    written: dict[str, str] = {}
+    for wspecifier in wspecifiers:
+        specifier = nnet3_tables.Specifier.to_write(wspecifier)
+        read = itertools.chain.from_iterable(map(nnet3_tables.files_of, rspecifiers))
+        specifier.check_overwrites_none(read)
+        for name in specifier.files:
+            path = os.path.realpath(name)
+            if path in written and not (os.path.exists(path) and not os.path.isfile(path)):
+                raise nnet3_tables.TableError(
+                    f"'{written[path]}' and '{wspecifier}' would both be written to '{name}'"
+                )
+            written[path] = wspecifier
 
 
 def read(reader: Callable[[PathOrFile], T], name: str) -> T:

@@ -78,8 +78,7 @@ def nnet3_chain_get_egs(
         raise cli.ArgumentCountError(f"expected three or four arguments, got {len(names)}")
     *first, features_in, supervisions_in, egs_out = names
     normalization = _normalization(first[0], normalization_fst_scale) if first else None
-    for table in (features_in, supervisions_in):
-        forms.check_files(table, egs_out)
+    streams.check_tables([features_in, supervisions_in], egs_out)
     transitions = _transitions(transition_model) if transition_model else None
     rng = egs.CRandom(options["srand"])
     maker = chain.ChainExampleMaker(
@@ -149,7 +148,7 @@ def nnet3_chain_normalize_egs(
     This is for examples that nnet3-chain-get-egs made without such an FST, and for no others.
     """
     normalization = _normalization(fst_in, normalization_fst_scale)
-    forms.check_files(egs_in, egs_out)
+    streams.check_tables([egs_in], egs_out)
     written = failed = 0
     with nnet3_tables.ObjectWriter(egs_out) as writer:
         for entry in forms.CHAIN.entries(egs_in):
@@ -250,7 +249,7 @@ def chain_make_num_fst_e2e(model_in: str, fst_in: str, graphs_in: str, fsts_out:
     of a graph without such a path is empty.
     """
     transitions, normalization = _transitions(model_in), _normalization(fst_in)
-    forms.check_files(graphs_in, fsts_out)
+    streams.check_tables([graphs_in], fsts_out)
     count = 0
     with nnet3_tables.ObjectWriter(fsts_out) as writer:
         for entry in nnet3_tables.read_objects(graphs_in, chain.read_table_fst):
@@ -287,8 +286,7 @@ def nnet3_chain_e2e_get_egs(names: tuple[str, ...], **options: Any) -> None:
     if not split_options.num_frames:
         raise click.UsageError("--num-frames: expected the allowed lengths of utterances, found -1")
     ivectors_in = options["online_ivectors"]
-    for table in filter(None, (features_in, graphs_in, ivectors_in)):
-        forms.check_files(table, egs_out)
+    streams.check_tables([features_in, graphs_in, *filter(None, [ivectors_in])], egs_out)
     transitions = _transitions(model_in)
     normalization = _normalization(first[0]) if first else None
     rng = egs.CRandom(options["srand"])

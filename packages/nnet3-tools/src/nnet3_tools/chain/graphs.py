@@ -150,9 +150,7 @@ def chain_get_supervision(
     settings = graphs.SupervisionOptions(**options)
     transitions = streams.read(read_transitions, model_in)
     tree = streams.read(read_tree, tree_in)
-    nnet3_tables.Specifier.to_write(supervisions_out).check_overwrites_none(
-        nnet3_tables.files_of(phones_in)
-    )
+    streams.check_tables([phones_in], supervisions_out)
     done = failed = 0
     with nnet3_tables.ObjectWriter(supervisions_out) as writer:
         for key, make in _protos(phones_in, settings, lattices=lattice_input):

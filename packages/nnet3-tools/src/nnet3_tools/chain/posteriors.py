@@ -183,7 +183,7 @@ def nnet3_chain_add_post_to_egs(
     options = nnet3_training.ChainOptions(leaky_hmm_coefficient=leaky_hmm_coefficient)
     nnet = streams.read_nnet(nnet_in)
     graph = nnet3_training.DenominatorGraph(read_den_fst(den_fst), nnet.node_dim("output"))
-    forms.check_files(egs_in, egs_out)
+    streams.check_tables([egs_in], egs_out)
     tested = flags.in_test_mode(nnet, **modes)
     evaluator = nnet3_training.Evaluator(tested, device=flags.device(use_gpu))
     count = 0

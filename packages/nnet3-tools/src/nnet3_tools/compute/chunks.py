@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import nnet3
@@ -21,6 +21,8 @@ from nnet3_tools import cli, flags
 from nnet3_tools.compute import inputs
 from nnet3_tools.compute.utterance_tool import MEMORY, UtteranceRun, utterance_tool
 from nnet3_tools.compute.utterances import outputs_of
+
+Kind = TypeVar("Kind", bound=attrs.AttrsInstance)
 
 _COMPUTE_EXAMPLES = """\
   nnet3-compute final.raw scp:feats.scp ark:output.ark
@@ -48,6 +50,16 @@ def nnet3_compute(
     are in test mode. Equal chunks of several utterances are computed together.
     """
     return compute_chunks(run, options, nnet3.BatchOptions(memory=memory), jobs=jobs, dask=dask)
+
+
+def _taken(kind: type[Kind], options: dict[str, Any]) -> Kind:
+    """Removes the fields of a class from the options of a tool, and returns a value of the class.
+
+    Raises:
+        RunError: an option is out of range.
+    """
+    names = attrs.fields_dict(kind)
+    return kind(**{name: options.pop(name) for name in names if name in options})
 
 
 def compute_chunks(
@@ -84,10 +96,7 @@ def compute_chunks(
     """
     options = run.of_folder(options)
     tables = [options.pop(name) for name in ("ivectors", "online_ivectors", "utt2spk")]
-    names = attrs.fields_dict(nnet3.ChunkOptions)
-    chunk_options = nnet3.ChunkOptions(
-        **{name: options.pop(name) for name in names if name in options}
-    )
+    chunk_options = _taken(nnet3.ChunkOptions, options)
     score_options = nnet3.ScoreOptions(**options)
     has_ivectors = any(tables[:2])
     inputs.check_ivector_options(tables[0], tables[1], chunk_options.online_ivector_period)
@@ -182,33 +191,15 @@ _BATCH_OPTIONS = (
     examples=_BATCH_EXAMPLES,
     options=_BATCH_OPTIONS,
 )
-def nnet3_compute_batch(
-    run: UtteranceRun,
-    *,
-    minibatch_size: int,
-    edge_minibatch_size: int,
-    partial_minibatch_factor: float,
-    ensure_exact_final_context: bool,
-    memory: int,
-    **options: Any,
-) -> int:
+def nnet3_compute_batch(run: UtteranceRun, **options: Any) -> int:
     """Run a trained nnet3 network over features, many chunks at a time.
 
     The outputs are those of nnet3-compute; with --ensure-exact-final-context=false they are those
     of Kaldi's nnet3-compute-batch, where the last chunk of an utterance has more context to the
     left, and the online i-vector of another frame.
     """
-    return compute_chunks(
-        run,
-        options,
-        nnet3.BatchOptions(
-            minibatch_size=minibatch_size,
-            edge_minibatch_size=edge_minibatch_size,
-            partial_minibatch_factor=partial_minibatch_factor,
-            ensure_exact_final_context=ensure_exact_final_context,
-            memory=memory,
-        ),
-    )
+    batches = _taken(nnet3.BatchOptions, options)
+    return compute_chunks(run, options, batches)
 
 
 _LOOPED_EXAMPLES = """\

@@ -10,9 +10,8 @@ import functools
 import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import attrs
 import click
 import nnet3
 import nnet3_runtime_cuda
@@ -87,12 +86,14 @@ MEMORY = cli.option(
 )
 
 
-@attrs.frozen(kw_only=True)
-class UtteranceRun:
+_SHARED = ("model_in", "features", "output", "node", "num_threads", "use_gpu")
+"""The arguments and options that all tools share, but for --profile and --print-args."""
+
+
+class UtteranceRun(NamedTuple):
     """One run of a tool: the arguments and options that all tools share.
 
     Attributes:
-        tool: The name of the tool.
         model_in: The model: a file, "-", or "command |".
         features: The table of features.
         output: The table to write.
@@ -104,7 +105,6 @@ class UtteranceRun:
         tracer: Receives what each command reads and writes; None without --profile.
     """
 
-    tool: str
     model_in: str
     features: str
     output: str
@@ -324,35 +324,15 @@ def utterance_tool(
 
     def decorate(function: Callable[..., int]) -> cli.KaldiCommand:
         @functools.wraps(function)
-        def run(
-            model_in: str,
-            features: str,
-            output: str,
-            node: str,
-            num_threads: int,
-            use_gpu: str,
-            print_args: bool,
-            profile: str,
-            **own: Any,
-        ) -> int:
+        def run(*, print_args: bool, profile: str, **given: Any) -> int:
             if print_args:
                 cli.print_arguments()
+            shared = {each: given.pop(each) for each in _SHARED}
             with flags.profiled(profile) as tracer:
-                return function(
-                    UtteranceRun(
-                        tool=name,
-                        model_in=model_in,
-                        features=features,
-                        output=output,
-                        node=node,
-                        num_threads=num_threads,
-                        use_gpu=use_gpu,
-                        progress=Progress(name),
-                        profile=profile,
-                        tracer=tracer,
-                    ),
-                    **own,
+                started = UtteranceRun(
+                    progress=Progress(name), profile=profile, tracer=tracer, **shared
                 )
+                return function(started, **given)
 
         parameters = (
             click.argument("model_in", metavar="NNET-IN"),

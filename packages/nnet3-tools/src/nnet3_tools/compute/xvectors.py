@@ -75,13 +75,11 @@ IGNORED = flags.OF_UTTERANCES | flags.unused(
 def nnet3_xvector_compute(
     run: UtteranceRun,
     *,
-    chunk_size: int,
-    min_chunk_size: int,
-    pad_input: bool,
     cache_capacity: int,
     memory: int,
     jobs: int,
     dask: str | None,
+    **given: Any,
 ) -> int:
     """Extract one vector (x-vector) for each utterance.
 
@@ -89,13 +87,8 @@ def nnet3_xvector_compute(
     layer; the output at time 0 is the vector. With --chunk-size an utterance is cut into chunks,
     and the mean of their vectors is written, weighted by their numbers of frames.
     """
-    given: dict[str, Any] = {
-        "chunk_size": chunk_size,
-        "min_chunk_size": min_chunk_size,
-        "pad_input": pad_input,
-    }
     options = nnet3.SegmentOptions(**given)
-    least_frames = 1 if pad_input else min_chunk_size
+    least_frames = 1 if options.pad_input else options.min_chunk_size
     if jobs or dask:
         run.check_shards()
         compute = functools.partial(xvector_of, options=given)
@@ -113,10 +106,10 @@ def nnet3_xvector_compute(
 
     def prepare(utterance: str, frames: nnet3_tables.FloatArray) -> nnet3.Work:
         with_frames(frames, least_frames)
-        if len(frames) < chunk_size:
+        if len(frames) < options.chunk_size:
             cli.log(
-                f"Chunk size of {chunk_size} is greater than the number of rows in utterance: "
-                f"{utterance}, using chunk size of {len(frames)}"
+                f"Chunk size of {options.chunk_size} is greater than the number of rows in "
+                f"utterance: {utterance}, using chunk size of {len(frames)}"
             )
         return model.xvector_work(frames, options)
 

@@ -11,7 +11,7 @@ import click
 import nnet3_tables
 from nnet3_training import egs
 
-from nnet3_tools import cli
+from nnet3_tools import cli, streams
 from nnet3_tools.egs import forms
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def _copy(
         NothingDoneError: no example was written.
         TableError, ModelFileError: a table cannot be read or written.
     """
-    forms.check_files(egs_in, *egs_out)
+    streams.check_tables([egs_in], *egs_out)
     rng = egs.CRandom(options.srand)  # the same draws as in Kaldi, in the same order
     num_read = num_written = num_missing = 0
     with contextlib.ExitStack() as stack:
@@ -301,7 +301,7 @@ def nnet3_egs_augment_image(egs_in: str, egs_out: str, srand: int, **options: An
     column of the image, each with its channels side by side.
     """
     augmentation, rng = egs.ImageAugmentation(**options), egs.CRandom(srand)
-    forms.check_files(egs_in, egs_out)
+    streams.check_tables([egs_in], egs_out)
     count = 0
     with nnet3_tables.ObjectWriter(egs_out) as writer:
         for entry in forms.NNET3.entries(egs_in):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -90,18 +89,3 @@ def form_for(nnet: Nnet) -> ExampleForm:
     """The form of nnet3's examples, for which a network tells inputs from outputs."""
     outputs = frozenset(node.name for node in nnet.output_nodes)
     return NNET3._replace(decode=partial(egs.read_example, is_output=outputs.__contains__))
-
-
-def check_files(rspecifier: str, *wspecifiers: str) -> None:
-    """Raises a TableError if an output table would overwrite an input table, or another output."""
-    written: dict[str, str] = {}
-    for wspecifier in wspecifiers:
-        specifier = nnet3_tables.Specifier.to_write(wspecifier)
-        specifier.check_overwrites_none(nnet3_tables.files_of(rspecifier))
-        for name in specifier.files:
-            path = os.path.realpath(name)
-            if path in written and not (os.path.exists(path) and not os.path.isfile(path)):
-                raise nnet3_tables.TableError(
-                    f"'{written[path]}' and '{wspecifier}' would both be written to '{name}'"
-                )
-            written[path] = wspecifier

@@ -197,8 +197,7 @@ def _make(
         TableError, ModelFileError: a table cannot be read or written.
         ExampleError: an option is not valid.
     """
-    forms.check_files(features_in, egs_out)
-    forms.check_files(labels_in, egs_out)
+    streams.check_tables([features_in, labels_in], egs_out)
     rng = egs.CRandom(options["srand"])
     splitter = egs.UtteranceSplitter(parse_split_options(options), rng)
     with nnet3_tables.ObjectWriter(egs_out) as writer:
@@ -339,8 +338,7 @@ def nnet3_get_egs_simple(tables: tuple[str, ...], egs_out: str) -> None:
     outputs begin with "output". Of several tables, all but the first may have further keys.
     """
     (first, first_in), *others = map(_split, tables)
-    for table in (first_in, *(each for _, each in others)):
-        forms.check_files(table, egs_out)
+    streams.check_tables([first_in, *(table for _, table in others)], egs_out)
     lookups = [
         (name, nnet3_tables.ObjectLookup(table, egs.read_stored_matrix)) for name, table in others
     ]
@@ -388,7 +386,7 @@ def nnet3_xvector_get_egs(
     Each line has an utterance, the number of the table from 0, a number that is not used, the first
     frame, the number of frames, and the number of the speaker.
     """
-    forms.check_files(features_in, *egs_out)
+    streams.check_tables([features_in], *egs_out)
     ranges = egs.parse_ranges(streams.read_text(ranges_in).splitlines())
     num_done = num_failed = num_written = 0
     with contextlib.ExitStack() as stack:

@@ -10,7 +10,7 @@ import nnet3_tables
 import nnet3_training
 from nnet3_training import chain, egs
 
-from nnet3_tools import cli, flags
+from nnet3_tools import cli, flags, streams
 from nnet3_tools.egs import forms
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _merge(
         TableError, ModelFileError: a table cannot be read or written.
         ExampleError: the rules are not valid, or examples do not fit each other.
     """
-    forms.check_files(egs_in, egs_out)
+    streams.check_tables([egs_in], egs_out)
     merger = nnet3_training.ExampleMerger(
         nnet3_training.MinibatchRules.parse(minibatch_size), compress=compress
     )
@@ -147,7 +147,7 @@ def _with_language_in_key(
 def nnet3_shuffle_egs(egs_in: str, egs_out: str, srand: int, buffer_size: int) -> None:
     """Write the examples of EGS-RSPECIFIER to EGS-WSPECIFIER in random order."""
     form = forms.form_of_tool()
-    forms.check_files(egs_in, egs_out)
+    streams.check_tables([egs_in], egs_out)
     rng = egs.CRandom(srand)
     count = 0
     with nnet3_tables.ObjectWriter(egs_out) as writer:
@@ -176,7 +176,7 @@ def nnet3_subset_egs(egs_in: str, egs_out: str, n: int, srand: int, randomize_or
     import numpy as np
 
     form = forms.form_of_tool()
-    forms.check_files(egs_in, egs_out)
+    streams.check_tables([egs_in], egs_out)
     rng = np.random.default_rng(abs(srand))
     drawing = egs.CRandom()  # Kaldi uses the seed only for the order
     chosen: list[forms.Entry] = []

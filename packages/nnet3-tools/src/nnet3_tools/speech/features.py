@@ -13,8 +13,8 @@ import nnet3_speech
 import nnet3_tables
 from nnet3_descriptors import Nnet3Error
 
-from nnet3_tools import cli
-from nnet3_tools.speech.tables import Tally, check_output, class_options, each_value, write_each
+from nnet3_tools import cli, streams
+from nnet3_tools.speech.tables import Tally, class_options, each_value, write_each
 
 if TYPE_CHECKING:
     import numpy as np
@@ -151,7 +151,7 @@ def _compute(
     subtract_mean, durations_out = given.pop("subtract_mean"), given.pop("write_utt2dur")
     extractor, tally = nnet3_speech.FeatureExtractor(cls(**given)), Tally()
     for output in filter(None, (features_out, durations_out)):
-        check_output(output, wav)
+        streams.check_tables([wav], output)
     files = nnet3_tables.read_files(wav)
     table = each_value(((key, partial(_recording, opened)) for key, opened in files), wav, tally)
     with contextlib.ExitStack() as stack:

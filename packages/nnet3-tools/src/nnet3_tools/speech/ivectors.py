@@ -10,8 +10,8 @@ import nnet3_speech
 import nnet3_tables
 from nnet3_descriptors import Nnet3Error
 
-from nnet3_tools import cli
-from nnet3_tools.speech.tables import Tally, check_output, class_options, read_speakers
+from nnet3_tools import cli, streams
+from nnet3_tools.speech.tables import Tally, class_options, read_speakers
 
 _PITCH_DIM = 3
 
@@ -76,7 +76,7 @@ def ivector_extract_online2(
         nnet3_speech.IvectorExtractionConfig(**given)
     )
     tables = [features_in, *filter(None, [frame_weights_rspecifier])]
-    check_output(ivectors_out, spk2utt_in, *tables)
+    streams.check_tables([spk2utt_in, *tables], ivectors_out)
     with contextlib.ExitStack() as stack:
         features = stack.enter_context(nnet3_tables.MatrixLookup(features_in))
         weights = (

@@ -12,7 +12,7 @@ import nnet3_speech
 import nnet3_tables
 from nnet3_descriptors import Nnet3Error
 
-from nnet3_tools import cli
+from nnet3_tools import cli, streams
 
 if TYPE_CHECKING:
     from nnet3_descriptors.files import Reader
@@ -42,7 +42,6 @@ def class_options(name: str, helps: Mapping[str, str]) -> cli.Parameter:
     return add
 
 
-@attrs.define
 class Tally:
     """Counts utterances, and warns of those that fail.
 
@@ -51,9 +50,9 @@ class Tally:
         failed: Utterances that did not.
     """
 
-    done: int = 0
-    failed: int = 0
-    _is_broken: bool = False
+    def __init__(self) -> None:
+        self.done = self.failed = 0
+        self._is_broken = False
 
     def fail(self, reason: str) -> None:
         """Counts an utterance that Kaldi's tool leaves out."""
@@ -112,12 +111,6 @@ def _readable(
         tally.break_off("", error)
 
 
-def check_output(output: str, *tables: str) -> None:
-    """Raises a TableError if a table to write would overwrite a file of tables that are read."""
-    files = itertools.chain.from_iterable(map(nnet3_tables.files_of, tables))
-    nnet3_tables.Specifier.to_write(output).check_overwrites_none(files)
-
-
 def write_each(
     features_in: str,
     out: str,
@@ -141,7 +134,7 @@ def write_each(
         TableError: the features cannot be opened, or the output cannot be written or is one of the
             files that are read.
     """
-    check_output(out, features_in, *others)
+    streams.check_tables([features_in, *others], out)
     table = each_value(nnet3_tables.read_matrices(features_in), features_in, tally)
     with writer(out) as file:
         for key, frames in table:

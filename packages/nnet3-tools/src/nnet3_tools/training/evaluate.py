@@ -231,7 +231,7 @@ def nnet3_compute_from_egs(
     """Write the output of the network NNET-IN for each example of EGS-RSPECIFIER."""
     import numpy as np
 
-    forms.check_files(egs_in, matrices_out)
+    streams.check_tables([egs_in], matrices_out)
     nnet = streams.read_nnet(nnet_in)
     examples = (entry.value for entry in forms.form_for(nnet).entries(egs_in))
     if jobs or dask:

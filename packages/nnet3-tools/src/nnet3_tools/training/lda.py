@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import methodcaller
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import nnet3_descriptors
@@ -172,11 +172,9 @@ def nnet_get_feature_transform(
     stats_in: tuple[str, ...],
     binary: bool,
     dim: int,
-    remove_offset: bool,
-    within_class_factor: float,
-    max_singular_value: float,
     write_cholesky: str,
     write_within_covar: str,
+    **options: Any,
 ) -> None:
     """Compute a transform of features from statistics of nnet3-acc-lda-stats.
 
@@ -198,18 +196,12 @@ def nnet_get_feature_transform(
     rows = dim if dim > 0 else columns
     cli.log(f"Data count is {count:.6g}")
     try:
-        found = feature_transform(
-            stats,
-            dim=rows,
-            within_class_factor=within_class_factor,
-            max_singular_value=max_singular_value,
-            remove_offset=remove_offset,
-        )
+        found = feature_transform(stats, dim=rows, **options)
     except np.linalg.LinAlgError as error:
         raise click.ClickException(
             f"{stats_in[0]}: features do not vary within classes, or are not finite: {error}"
         ) from error
-    _log_transform(found, rows, max_singular_value)
+    _log_transform(found, rows, options["max_singular_value"])
     streams.write_elements(matrix_out, methodcaller("matrix", found.matrix), binary=binary)
     factor = found.cholesky
     for name, matrix in ((write_cholesky, factor), (write_within_covar, factor @ factor.T)):

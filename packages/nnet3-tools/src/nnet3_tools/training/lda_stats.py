@@ -6,9 +6,8 @@ classes as unit matrix), except that directions in which classes hardly differ g
 
 from __future__ import annotations
 
-from typing import Self
+from typing import NamedTuple, Self
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors import Nnet3Error, check_limit, files
@@ -145,8 +144,7 @@ def as_posteriors(targets: DenseTargets) -> SparsePosteriors:
     )
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class FeatureTransform:
+class FeatureTransform(NamedTuple):
     """A transform and what came up on the way.
 
     Attributes:
