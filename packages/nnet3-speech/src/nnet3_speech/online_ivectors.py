@@ -46,7 +46,7 @@ Found = TypeVar("Found")
 _FRAMES_AT_A_TIME = 1000
 """Longer inputs are taken in pieces, so that memory does not grow with them."""
 _LARGEST_MIN_POST = 0.99
-_USUAL_FILES = {
+USUAL_FILES = {
     "lda_matrix": "final.mat",
     "global_cmvn_stats": "global_cmvn.stats",
     "cmvn_config": "online_cmvn.conf",
@@ -138,7 +138,7 @@ class OnlineIvectorExtractor(ReadOnlyArrays):
         Raises:
             SpeechError: see `read`, as for other errors.
         """
-        paths = {name: os.fspath(Path(folder) / file) for name, file in _USUAL_FILES.items()}
+        paths = {name: os.fspath(Path(folder) / file) for name, file in USUAL_FILES.items()}
         return cls.read(IvectorExtractionConfig(**{**paths, **options}))
 
     def __attrs_post_init__(self) -> None:

@@ -44,20 +44,12 @@ from nnet3_speech.feature_options import (
 from nnet3_speech.features import FeatureExtractor, FeatureStream, compute_vad
 from nnet3_speech.folders import ModelFolder
 from nnet3_speech.ivector_extractor import AdaptationState
-from nnet3_speech.online_ivectors import OnlineIvectorExtractor, OnlineIvectors
+from nnet3_speech.online_ivectors import USUAL_FILES, OnlineIvectorExtractor, OnlineIvectors
 from nnet3_speech.options import options_of, read_options
 from nnet3_speech.values import expect
 
 _VOSK_MAX_COUNT = 100.0
 _XVECTOR_WINDOW = SlidingCmvnOptions(cmn_window=300, center=True)
-_VOSK_IVECTOR_FILES = {
-    "lda-matrix": "final.mat",
-    "global-cmvn-stats": "ivector global_cmvn.stats",
-    "cmvn-config": "online_cmvn.conf",
-    "splice-config": "splice.conf",
-    "diag-ubm": "final.dubm",
-    "ivector-extractor": "final.ie",
-}
 
 Frames = npt.NDArray[np.float32]
 
@@ -324,9 +316,12 @@ def _ivectors(folder: ModelFolder) -> OnlineIvectorExtractor:
 
         return OnlineIvectorExtractor.read(IvectorExtractionConfig.read(source), place_of)
     config = IvectorExtractionConfig(max_count=_VOSK_MAX_COUNT if folder.is_vosk else 0.0)
-    return OnlineIvectorExtractor.read(
-        config, lambda option, _: folder.file(_VOSK_IVECTOR_FILES[option])
-    )
+
+    def usual_place(option: str, _: str) -> str | os.PathLike[str]:
+        name = USUAL_FILES[option.replace("-", "_")]
+        return folder.file("ivector global_cmvn.stats" if name == "global_cmvn.stats" else name)
+
+    return OnlineIvectorExtractor.read(config, usual_place)
 
 
 def _whole_step(folder: ModelFolder) -> Callable[[Frames], Frames] | None:
