@@ -10,6 +10,7 @@ import attrs
 import numpy as np
 from nnet3_descriptors import (
     Component,
+    ComponentInputNode,
     ComponentNode,
     DimRangeNode,
     InputNode,
@@ -92,7 +93,7 @@ def layers_of(nnet: Nnet) -> tuple[Layer, ...]:
     A node joins the layer before it if three things hold: it reads only the last node of that
     layer, nothing else reads that node, and the names agree up to the last "." or "_".
     """
-    single = [_layer(nnet, node) for node in nnet.nodes if _is_drawn(node)]
+    single = [_layer(nnet, node) for node in nnet.nodes if not isinstance(node, ComponentInputNode)]
     readers = Counter(read.source for layer in single for read in layer.reads)
     layers: list[Layer] = []
     for layer in single:
@@ -117,10 +118,6 @@ def with_frames(name: str, component: Component) -> str:
     """Returns a name with the frames that the component reads, such as "TDNN (-3, 0)"."""
     frames = frames_read(component)
     return f"{name} ({frames})" if frames else name
-
-
-def _is_drawn(node: Node) -> bool:
-    return isinstance(node, InputNode | ComponentNode | DimRangeNode | OutputNode)
 
 
 def _layer(nnet: Nnet, node: Node) -> Layer:

@@ -45,10 +45,6 @@ class Place(NamedTuple):
         """Its first element and the distance of its rows, as arguments in C."""
         return f"m + {self.first}, {self.stride}"
 
-    def of_columns(self, begin: int, count: int) -> Place:
-        """Some of its columns."""
-        return self._replace(first=self.first + begin, columns=count)
-
 
 class Resources:
     """What statements need: weights, tables, functions, and memory for values inside of a command.

@@ -13,20 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from nnet3_runtime_c.calls import PANEL, Array, Call, Statements, converts
 
-PRODUCTS = (
-    types.AffineComponent,
-    types.NaturalGradientAffineComponent,
-    types.FixedAffineComponent,
-    types.LinearComponent,
-    types.BlockAffineComponent,
-    types.RepeatedAffineComponent,
-    types.NaturalGradientRepeatedAffineComponent,
-    types.TdnnComponent,
-    types.TimeHeightConvolutionComponent,
-    types.ConvolutionComponent,
-)
-"""Types whose products can be added where they are stored, and go on with an `End`."""
-
 _IN_INTEGERS = (
     types.AffineComponent,
     types.NaturalGradientAffineComponent,
@@ -35,6 +21,16 @@ _IN_INTEGERS = (
     types.TdnnComponent,
 )
 """Types whose weights may be integers of 8 bits."""
+
+PRODUCTS = (
+    *_IN_INTEGERS,
+    types.BlockAffineComponent,
+    types.RepeatedAffineComponent,
+    types.NaturalGradientRepeatedAffineComponent,
+    types.TimeHeightConvolutionComponent,
+    types.ConvolutionComponent,
+)
+"""Types whose products can be added where they are stored, and go on with an `End`."""
 
 
 def panels(matrix: ArrayLike) -> NDArray[np.float32]:
@@ -127,7 +123,7 @@ def products(call: Call, steps: Sequence[_Step], bias: Array | None, stride: int
     if len(table) == 1:
         [(_, _, place, offset, begin, count)] = table
         end = _end(call, "0" if offset < 0 else f"w + {offset}")
-        target = y.of_columns(begin, count)
+        target = y._replace(first=y.first + begin, columns=count)
         yield call.statement(
             "product", count, parts, len(terms), source, f"w + {place}", end, target
         )

@@ -147,7 +147,9 @@ def report_page(
         shows_activity=any(each.activity for each in facts),
         warnings=[each for each in facts if each.warning],
         request=request,
-        is_of_utterances=bool(request and pooled_frames(nnet) and _asks_for_one_frame(request)),
+        is_of_utterances=request is not None
+        and pooled_frames(nnet) > 0
+        and all(len(np.unique(io.indexes[:, T])) == 1 for io in request.outputs),
         rows_of=described_rows,
         program=program,
         times=times,
@@ -201,11 +203,6 @@ def _key(layers: Sequence[Layer]) -> dict[str, str | bool]:
         "factor": label(r"times \S+"),
         "descriptor": label(r".*\(.*"),
     }
-
-
-def _asks_for_one_frame(request: ComputationRequest) -> bool:
-    """Whether each output is wanted at one frame only."""
-    return all(len(np.unique(io.indexes[:, T])) == 1 for io in request.outputs)
 
 
 def described_rows(io: IoSpecification) -> str:

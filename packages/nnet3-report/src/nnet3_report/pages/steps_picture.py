@@ -278,7 +278,7 @@ def _box(box: Sequence[int], steps: Sequence[Step], layer: Layer, which: str) ->
         below=which or described_frames(last.frames),
         below_corner=_numbers(box),
         kind=layer.kind,
-        title=_title(box, steps),
+        title=", ".join(f"{number + 1}: {steps[number].node}" for number in box),
     )
 
 
@@ -303,10 +303,6 @@ def _numbers(box: Sequence[int]) -> str:
         return f"{len(box):,} steps from {box[0] + 1:,}"
     joint = ", " if len(box) == 2 else " to "
     return f"steps {box[0] + 1:,}{joint}{box[-1] + 1:,}"
-
-
-def _title(box: Sequence[int], steps: Sequence[Step]) -> str:
-    return ", ".join(f"{number + 1}: {steps[number].node}" for number in box)
 
 
 def described_frames(frames: Sequence[int]) -> str:

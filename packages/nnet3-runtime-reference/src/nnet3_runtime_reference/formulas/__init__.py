@@ -9,25 +9,13 @@ sequences.py    attention, limits of derivatives, components in sequence
 formula.py      the base class of formulas
 """
 
-from nnet3_runtime_reference.formulas import (
-    convolution,
-    linear,
-    masks,
-    nonlinear,
-    recurrent,
-    sequences,
-)
-from nnet3_runtime_reference.formulas.formula import Call, Formula, formula, formula_of
-
-__all__ = [
-    "Call",
-    "Formula",
-    "convolution",
-    "formula",
-    "formula_of",
-    "linear",
-    "masks",
-    "nonlinear",
-    "recurrent",
-    "sequences",
-]
+from nnet3_runtime_reference.formulas import convolution as convolution
+from nnet3_runtime_reference.formulas import linear as linear
+from nnet3_runtime_reference.formulas import masks as masks
+from nnet3_runtime_reference.formulas import nonlinear as nonlinear
+from nnet3_runtime_reference.formulas import recurrent as recurrent
+from nnet3_runtime_reference.formulas import sequences as sequences
+from nnet3_runtime_reference.formulas.formula import Call as Call
+from nnet3_runtime_reference.formulas.formula import Formula as Formula
+from nnet3_runtime_reference.formulas.formula import formula as formula
+from nnet3_runtime_reference.formulas.formula import formula_of as formula_of
