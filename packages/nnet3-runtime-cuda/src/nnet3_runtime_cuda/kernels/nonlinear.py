@@ -118,10 +118,15 @@ class NonlinearKernel(Kernel):
 
     # ---- self-repair ----
 
-    def lower_threshold(self, default: float) -> float:
-        """The average derivative below which a unit counts as saturated, times the count."""
-        threshold = self.component.self_repair_lower_threshold
-        return float(default if threshold == UNSET_THRESHOLD else threshold) * self.count
+    def threshold(self, which: str, default: float) -> float:
+        """The lower or upper limit of a unit's average derivative for self-repair, times the count.
+
+        Args:
+            which: "lower" or "upper".
+            default: The limit of the type.
+        """
+        value = getattr(self.component, f"self_repair_{which}_threshold")
+        return float(default if value == UNSET_THRESHOLD else value) * self.count
 
 
 def _as_sum(average: Array, count: float, dim: int) -> Array:
@@ -200,7 +205,7 @@ class SaturatingKernel(NonlinearKernel):
             return
         saturated = tape.scratch(1, y.shape[1], dtype=np.bool_)
         number = tape.scratch(1, 1, dtype=np.float64)
-        limit = tape.value(partial(self.lower_threshold, self.default_threshold))
+        limit = tape.value(partial(self.threshold, "lower", self.default_threshold))
         with tape.when(tape.value(self._repairs_saturation)):
             tape.greater(limit, self.deriv_sum, saturated[0])
             tape.row_sum(saturated, number)
@@ -295,7 +300,10 @@ class RectifiedLinearKernel(NonlinearKernel):
         active, seldom = (tape.scratch(c.block_dim, dtype=np.float64) for _ in range(2))
         often = tape.scratch(c.block_dim, dtype=np.bool_)
         number = tape.scratch(1, 1, dtype=np.float64)
-        lower, upper = (tape.value(f) for f in (self._lower_limit, self._upper_limit))
+        lower, upper = (
+            tape.value(partial(self.threshold, which, default))
+            for which, default in (("lower", 0.05), ("upper", 0.95))
+        )
         with tape.when(tape.value(self._repairs)):
             blocks = self.deriv_sum.reshape(-1, c.block_dim)
             tape.sum(blocks, 0, active)
@@ -314,13 +322,6 @@ class RectifiedLinearKernel(NonlinearKernel):
             with tape.when(number):
                 rows = as_blocks(dx, c.block_dim)
                 tape.add(rows, term, rows)
-
-    def _lower_limit(self) -> float:
-        return self.lower_threshold(0.05)
-
-    def _upper_limit(self) -> float:
-        upper = self.component.self_repair_upper_threshold
-        return (0.95 if upper == UNSET_THRESHOLD else float(upper)) * self.count
 
     def _repairs(self) -> bool:
         if not self.count or not self.chance(REPAIR_PROBABILITY):
