@@ -223,14 +223,6 @@ def _most_fixed_columns(narrow: int, wide: int) -> int:
     return wide if wide < ABOUT_AS_WIDE * narrow else PART_COLUMNS
 
 
-PADDING = 16
-"""Elements added to each row of a matrix that is read by columns, so that its rows do not all fall
-into the same set of the cache."""
-
-TRANSPOSED_ELEMENTS = 1 << 16
-"""About how many elements are transposed at a time: 256 KiB, which stay in the cache."""
-
-
 class TileFactors:
     """The factors for parameters A = [A_0 A_1 ...], (output_dim, taps * input_dim)."""
 
@@ -313,12 +305,6 @@ class TileFactors:
         tape.small_products(self._taps[1:-1], of_taps, sums.transpose(1, 0, 2))
         return [of_taps[:, 0], *sums, of_taps[:, -1]]
 
-    @property
-    def _transposed_shape(self) -> tuple[int, int]:
-        """Rows and columns of the memory in which parameters are transposed."""
-        columns = max(part.shape[1] for part in self._parts) + PADDING
-        return max(TRANSPOSED_ELEMENTS // (columns * WIDTH), 1) * WIDTH, columns
-
     def _panels(
         self, tape: Operations, part: Part, memory: Array, *, transposed: bool
     ) -> Sequence[Panels]:
@@ -338,26 +324,11 @@ class TileFactors:
         for share in tape.shared(-(-columns // WIDTH), rows.size):
             start, end = share.start * WIDTH, min(share.stop * WIDTH, columns)
             for tap in range(count):
-                if transposed:
-                    self._record_transposed(tape, of_taps[start:end, tap], panels[tap], start)
-                else:
-                    panels[tap].record_copy(tape, of_taps[:, tap, start:end], start)
+                source = of_taps[start:end, tap].T if transposed else of_taps[:, tap, start:end]
+                panels[tap].record_copy(tape, source, start)
             for place in panels[0].places(start, end):
                 tape.small_products(self._taps[1:-1], rows[:count, place], rows[count:, place])
         return [panels[0], *panels[count:], panels[count - 1]]
-
-    def _record_transposed(
-        self, tape: Operations, source: Array, panels: Panels, start: int
-    ) -> None:
-        """Records that the rows of the source become columns of the panels, from `start` on."""
-        height, width = self._transposed_shape
-        with tape.passing():
-            memory = tape.scratch(height, width)
-            for first in range(0, len(source), height):
-                rows = source[first : first + height]
-                copy = memory[: len(rows), : rows.shape[1]]
-                tape.copy(rows, copy)
-                panels.record_copy(tape, copy.T, start + first)
 
     @property
     def _num_sums(self) -> int:
