@@ -68,10 +68,9 @@ def are_available(cindexes: npt.NDArray[np.int64], available: CindexSet) -> Bool
     return available(cindexes.reshape(-1, 4)).reshape(cindexes.shape[:2])
 
 
-Evaluated = tuple[BoolArray, list[BoolArray], npt.NDArray[np.float32]]
-"""What a sum descriptor is, each (N,): for which rows it can be computed, for each leaf the rows in
-which it enters, and the sum of the constants that enter; no leaf and 0 where it is not computable.
-"""
+Evaluated = tuple[BoolArray, list[tuple["SumDescriptor", BoolArray]]]
+"""For which rows a sum descriptor can be computed, (N,); and for each of its leaves and constants,
+from left to right, in which of these it enters, (N,)."""
 
 
 class SumDescriptor(ABC):
@@ -153,7 +152,8 @@ class SumDescriptor(ABC):
         Returns:
             (N,) boolean array.
         """
-        return self._evaluated_on(leaf_available)[0]
+        computable, _ = self._evaluated_on(leaf_available)
+        return computable
 
     def used(self, leaf_available: BoolArray) -> BoolArray:
         """Tells which leaves enter the sum.
@@ -164,8 +164,9 @@ class SumDescriptor(ABC):
         Returns:
             (L, N) boolean array; False everywhere for rows that are not computable.
         """
-        _, entering, _ = self._evaluated_on(leaf_available)
-        return np.array(entering, dtype=np.bool_).reshape(leaf_available.shape)
+        _, entering = self._evaluated_on(leaf_available)
+        used = [rows for term, rows in entering if isinstance(term, ForwardingDescriptor)]
+        return np.array(used, dtype=np.bool_).reshape(leaf_available.shape)
 
     def constant_term(self, leaf_available: BoolArray) -> npt.NDArray[np.float32]:
         """Returns the sum of the constants that enter.
@@ -176,14 +177,19 @@ class SumDescriptor(ABC):
         Returns:
             (N,) float32 array; 0 for rows that are not computable.
         """
-        return self._evaluated_on(leaf_available)[2]
+        _, entering = self._evaluated_on(leaf_available)
+        total = np.zeros(leaf_available.shape[1], dtype=np.float32)
+        for term, rows in reversed(entering):  # Sum(a, Sum(b, c)) is a + (b + c)
+            if isinstance(term, Const):
+                total[rows] += np.float32(term.value)
+        return total
 
     def _evaluated_on(self, leaf_available: BoolArray) -> Evaluated:
         return self._evaluated(iter(leaf_available), leaf_available.shape[1])
 
     @abstractmethod
-    def _evaluated(self, available: Iterator[BoolArray], rows: int) -> Evaluated:
-        """Evaluates this; takes the (N,) arrays of its leaves from `available`.
+    def _evaluated(self, available: Iterator[BoolArray], count: int) -> Evaluated:
+        """Evaluates this for N = `count` rows; takes the arrays of its leaves from `available`.
 
         A tree of many leaves can be 200 deep, so it is traversed only once.
         """
@@ -285,9 +291,9 @@ class ForwardingDescriptor(SumDescriptor):
     def modulus(self) -> int:
         return math.lcm(*(source.modulus for source in self.sources))
 
-    def _evaluated(self, available: Iterator[BoolArray], rows: int) -> Evaluated:
+    def _evaluated(self, available: Iterator[BoolArray], count: int) -> Evaluated:
         computable = next(available)
-        return computable, [computable], np.zeros(rows, dtype=np.float32)
+        return computable, [(self, computable)]
 
     def dim(self, node_dim: NodeDim) -> int:
         dims = {source.dim(node_dim) for source in self.sources}
@@ -330,8 +336,9 @@ class Const(SumDescriptor):
     def has_constant(self) -> bool:
         return True
 
-    def _evaluated(self, available: Iterator[BoolArray], rows: int) -> Evaluated:
-        return np.ones(rows, dtype=np.bool_), [], np.full(rows, self.value, dtype=np.float32)
+    def _evaluated(self, available: Iterator[BoolArray], count: int) -> Evaluated:
+        everywhere = np.ones(count, dtype=np.bool_)
+        return everywhere, [(self, everywhere)]
 
     def dim(self, node_dim: NodeDim) -> int:
         return self.num_columns

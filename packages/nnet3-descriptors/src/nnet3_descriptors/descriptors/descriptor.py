@@ -92,11 +92,15 @@ class Descriptor:
             that are not computable.
         """
         leaf_available = base.are_available(self.dependencies(indexes, node_index), available)
-        rows = iter(leaf_available)
-        evaluated = [part._evaluated(rows, len(indexes)) for part in self.parts]
-        computable: base.BoolArray = np.logical_and.reduce([each for each, _, _ in evaluated])
-        used = [leaf & computable for _, entering, _ in evaluated for leaf in entering]
-        return computable, np.array(used, dtype=np.bool_).reshape(leaf_available.shape)
+        computable = np.ones(len(indexes), dtype=np.bool_)
+        used = np.empty_like(leaf_available)
+        first = 0
+        for part in self.parts:
+            own = slice(first, first + len(part.leaves))
+            computable &= part.computable(leaf_available[own])
+            used[own] = part.used(leaf_available[own])
+            first = own.stop
+        return computable, used & computable
 
     @property
     def modulus(self) -> int:

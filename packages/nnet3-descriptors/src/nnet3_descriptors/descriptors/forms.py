@@ -279,13 +279,12 @@ class Sum(_Operation):
     def operands(self) -> tuple[SumDescriptor, ...]:
         return (self.first, self.second)
 
-    def _evaluated(self, available: Iterator[BoolArray], rows: int) -> Evaluated:
-        first, entering_first, constants_first = self.first._evaluated(available, rows)
-        second, entering_second, constants_second = self.second._evaluated(available, rows)
+    def _evaluated(self, available: Iterator[BoolArray], count: int) -> Evaluated:
+        first, entering_first = self.first._evaluated(available, count)
+        second, entering_second = self.second._evaluated(available, count)
         computable = first & second
-        entering = [leaf & computable for leaf in (*entering_first, *entering_second)]
-        total = constants_first + constants_second
-        return computable, entering, np.where(computable, total, np.float32(0.0))
+        entering = (*entering_first, *entering_second)
+        return computable, [(term, rows & computable) for term, rows in entering]
 
 
 @attrs.frozen
@@ -299,11 +298,11 @@ class Failover(_Operation):
     def operands(self) -> tuple[SumDescriptor, ...]:
         return (self.first, self.second)
 
-    def _evaluated(self, available: Iterator[BoolArray], rows: int) -> Evaluated:
-        first, entering_first, constants_first = self.first._evaluated(available, rows)
-        second, entering_second, constants_second = self.second._evaluated(available, rows)
-        entering = [*entering_first, *(leaf & ~first for leaf in entering_second)]
-        return first | second, entering, np.where(first, constants_first, constants_second)
+    def _evaluated(self, available: Iterator[BoolArray], count: int) -> Evaluated:
+        first, entering_first = self.first._evaluated(available, count)
+        second, entering_second = self.second._evaluated(available, count)
+        instead = [(term, rows & ~first) for term, rows in entering_second]
+        return first | second, entering_first + instead
 
 
 @attrs.frozen
@@ -316,6 +315,6 @@ class IfDefined(_Operation):
     def operands(self) -> tuple[SumDescriptor, ...]:
         return (self.source,)
 
-    def _evaluated(self, available: Iterator[BoolArray], rows: int) -> Evaluated:
-        _, entering, constants = self.source._evaluated(available, rows)
-        return np.ones(rows, dtype=np.bool_), entering, constants
+    def _evaluated(self, available: Iterator[BoolArray], count: int) -> Evaluated:
+        _, entering = self.source._evaluated(available, count)
+        return np.ones(count, dtype=np.bool_), entering
