@@ -9,14 +9,15 @@ from nnet3_descriptors.files.atomic_write import new_file as new_file
 from nnet3_descriptors.files.atomic_write import new_folder as new_folder
 from nnet3_descriptors.files.atomic_write import remove_folder as remove_folder
 from nnet3_descriptors.files.atomic_write import write_atomically as write_atomically
-from nnet3_descriptors.files.binary_reader import BinaryReader as BinaryReader
+from nnet3_descriptors.files.binary_and_text import BINARY_MARK as BINARY_MARK
+from nnet3_descriptors.files.binary_and_text import BinaryReader as BinaryReader
+from nnet3_descriptors.files.binary_and_text import TextReader as TextReader
 from nnet3_descriptors.files.compressed import CompressedMatrix as CompressedMatrix
 from nnet3_descriptors.files.compressed import Header as Header
 from nnet3_descriptors.files.entries import Entry as Entry
 from nnet3_descriptors.files.entries import key_fault as key_fault
 from nnet3_descriptors.files.entries import read_entries as read_entries
 from nnet3_descriptors.files.reader import Reader as Reader
-from nnet3_descriptors.files.source import BINARY_MARK as BINARY_MARK
 from nnet3_descriptors.files.source import FileMap as FileMap
 from nnet3_descriptors.files.source import PathOrFile as PathOrFile
 from nnet3_descriptors.files.source import leave_behind as leave_behind
@@ -29,7 +30,6 @@ from nnet3_descriptors.files.source import read_matrix as read_matrix
 from nnet3_descriptors.files.source import read_vector as read_vector
 from nnet3_descriptors.files.source import stream_name as stream_name
 from nnet3_descriptors.files.sparse import SparseMatrix as SparseMatrix
-from nnet3_descriptors.files.text_reader import TextReader as TextReader
 from nnet3_descriptors.files.writer import BinaryWriter as BinaryWriter
 from nnet3_descriptors.files.writer import TextWriter as TextWriter
 from nnet3_descriptors.files.writer import Writer as Writer

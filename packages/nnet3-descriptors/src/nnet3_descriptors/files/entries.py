@@ -12,7 +12,7 @@ from typing import IO, Final, Generic, TypeVar
 import attrs
 
 from nnet3_descriptors.errors import ModelFileError, Nnet3Error
-from nnet3_descriptors.files import binary_reader, source, text_reader
+from nnet3_descriptors.files.binary_and_text import BINARY_MARK, BinaryReader, reader_at
 from nnet3_descriptors.files.reader import MAX_TOKEN, Reader
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ class Entry(Generic[T]):
     @property
     def is_binary(self) -> bool:
         """Whether it is in Kaldi's binary form."""
-        return self.data.startswith(source.BINARY_MARK)
+        return self.data.startswith(BINARY_MARK)
 
 
 def key_fault(key: object) -> str:
@@ -170,16 +170,13 @@ def _fault(error: Nnet3Error) -> tuple[object, ...] | None:
 def _entry(
     data: memoryview, path: str, origin: int, decode: Callable[[Reader], T]
 ) -> tuple[Entry[T], int] | None:
-    reader: Reader = binary_reader.BinaryReader(data, path, origin=origin)
+    reader: Reader = BinaryReader(data, path, origin=origin)
     reader.skip_blanks()
     if not reader.remaining:
         return None
     key = reader.key()
     start = reader.position
-    if reader.next_is(source.BINARY_MARK):
-        reader = binary_reader.BinaryReader(data, path, start + len(source.BINARY_MARK), origin)
-    else:
-        reader = text_reader.TextReader(data, path, start, origin)
+    reader = reader_at(data, path, start, origin)
     value = decode(reader)
     entry = Entry(key, value, bytes(data[start : reader.position]), reader.offset)
     return entry, reader.position

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnet3_descriptors.errors import ModelFileError, check_path, file_error
-from nnet3_descriptors.files import binary_reader, text_reader
+from nnet3_descriptors.files.binary_and_text import BINARY_MARK, reader_at
 from nnet3_descriptors.files.reader import Reader
 
 
@@ -117,9 +117,6 @@ def maps_of(data: Iterable[object]) -> Iterator[FileMap]:
 PathOrFile = str | os.PathLike[str] | IO[bytes]
 """A path, `path:offset` (as in Kaldi's scp files), or a file that is open for reading bytes."""
 
-BINARY_MARK: Final = b"\0B"
-"""The bytes before each object of Kaldi's binary files."""
-
 _CHUNK: Final = 1 << 20
 _OFFSET: Final = re.compile(r"(.+):(\d{1,18})")
 
@@ -217,9 +214,7 @@ def _reader(data: memoryview, path: str, position: int, origin: int) -> Reader:
     if position >= len(data):
         what = "the file is empty" if not len(data) else "the offset is behind the end of the file"
         raise ModelFileError(what, path=path, offset=origin + position)
-    if bytes(data[position : position + len(BINARY_MARK)]) == BINARY_MARK:
-        return binary_reader.BinaryReader(data, path, position + len(BINARY_MARK), origin)
-    return text_reader.TextReader(data, path, position, origin)
+    return reader_at(data, path, position, origin)
 
 
 def read_matrix(source: PathOrFile) -> NDArray[np.float32]:

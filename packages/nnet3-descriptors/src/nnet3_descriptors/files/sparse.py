@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nnet3_descriptors import indexes, limits, text
-from nnet3_descriptors.files import binary_reader, text_reader
+from nnet3_descriptors.files.binary_and_text import BinaryReader, TextReader
 from nnet3_descriptors.files.reader import Reader
 from nnet3_descriptors.files.writer import Writer
 
@@ -83,10 +83,10 @@ class SparseMatrix:
                 beyond it.
         """
         start = reader.position
-        if isinstance(reader, binary_reader.BinaryReader):
+        if isinstance(reader, BinaryReader):
             dims, splits, columns, values = _read_binary(reader)
         else:
-            assert isinstance(reader, text_reader.TextReader)
+            assert isinstance(reader, TextReader)
             dims, splits, columns, values = _read_text(reader)
         if len(dims) > 2:  # rows without elements may have 0
             reader.fail("the rows of a sparse matrix differ in their dimension", at=start)
@@ -135,7 +135,7 @@ _Parts = tuple[set[int], NDArray[np.int64], NDArray[np.int64], NDArray[np.float3
 """The dimensions of all rows and 0, splits, columns, and values."""
 
 
-def _read_binary(reader: binary_reader.BinaryReader) -> _Parts:
+def _read_binary(reader: BinaryReader) -> _Parts:
     reader.expect("SM")
     rows = reader.count("rows", maximum=_MAX_ROWS, least_bytes=_ROW.size)
     begin, dims, counts, pieces = reader.position, {0}, [], []
@@ -164,7 +164,7 @@ def _read_binary(reader: binary_reader.BinaryReader) -> _Parts:
     return dims, splits, elements["column"].astype(np.int64), elements["value"].copy()
 
 
-def _read_elements(reader: binary_reader.BinaryReader, rows: int) -> _Parts:
+def _read_elements(reader: BinaryReader, rows: int) -> _Parts:
     """Reads the rows of a sparse matrix number by number, so that errors can say where."""
     dims, splits = {0}, [0]
     elements: list[tuple[int, float]] = []
@@ -184,7 +184,7 @@ def _single(values: ArrayLike) -> NDArray[np.float32]:
         return np.asarray(values, dtype=np.float64).astype(np.float32)
 
 
-def _read_text(reader: text_reader.TextReader) -> _Parts:
+def _read_text(reader: TextReader) -> _Parts:
     rows, dims, splits = _assigned(reader, "rows"), {0}, [0]
     parts = [np.zeros(0)]
     for _ in range(rows):

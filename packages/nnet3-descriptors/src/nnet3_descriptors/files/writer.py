@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from nnet3_descriptors.errors import file_error
 from nnet3_descriptors.files import atomic_write, compressed, source
+from nnet3_descriptors.files.binary_and_text import BINARY_MARK
 
 _INT32: Final = struct.Struct("<bi")
 _FLOAT32: Final = struct.Struct("<bf")
@@ -240,7 +241,7 @@ def new_writer(*, binary: bool = True) -> Writer:
     if not binary:
         return TextWriter()
     writer = BinaryWriter()
-    writer.raw(source.BINARY_MARK)
+    writer.raw(BINARY_MARK)
     return writer
 
 

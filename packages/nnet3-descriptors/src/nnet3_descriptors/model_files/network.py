@@ -19,6 +19,7 @@ from nnet3_descriptors.errors import (
     NetworkError,
 )
 from nnet3_descriptors.files import source
+from nnet3_descriptors.files.binary_and_text import BINARY_MARK
 from nnet3_descriptors.files.reader import Reader
 from nnet3_descriptors.files.writer import Writer, new_writer
 from nnet3_descriptors.frozen_arrays import ReadOnlyArrays
@@ -227,8 +228,8 @@ def _begins_with_transition_model(reader: Reader) -> bool:
 def _refuse_other_files(reader: Reader, expected: str) -> None:
     """Raises a ModelFileError that says what the file is, if its next bytes tell."""
     start = reader.position
-    before = max(0, start - len(source.BINARY_MARK))
-    if bytes(reader.data[before:start]) == source.BINARY_MARK:
+    before = max(0, start - len(BINARY_MARK))
+    if bytes(reader.data[before:start]) == BINARY_MARK:
         start = before
     kind = kind_of_file(bytes(reader.data[start : start + NUM_BYTES]))
     if kind is not None:
