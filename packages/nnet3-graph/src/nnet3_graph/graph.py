@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_computation import RequestError
-from nnet3_computation.arrays import Bools, IntArray
+from nnet3_computation.arrays import Bools, IntArray, every
 from nnet3_descriptors import (
     ComponentInputNode,
     ComponentNode,
@@ -337,8 +337,8 @@ class ComputationGraph:
             ids = np.empty((len(leaves), len(self.index_sets[node])), dtype=np.int32)
             for number, leaf in enumerate(leaves):
                 ids[number] = self._ids_of_leaf(node, leaf)
-            if self.is_pruned:
-                ids[~part.used(ids >= 0)] = -1
+            if self.is_pruned and not every(used := part.used(ids >= 0)):
+                ids[~used] = -1
             parts.append(ids)
         return tuple(parts)
 

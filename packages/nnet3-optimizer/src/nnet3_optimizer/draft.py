@@ -194,7 +194,7 @@ class Edit:
         self._num_submatrices = len(draft.submatrices)
         self._matrices = [draft.matrices]
         self._num_matrices = len(draft.matrices)
-        self._debug_info: list[MatrixDebugInfo] | None = None  # None for that of the draft
+        self._debug_info = list(draft.debug_info)
         self._indexes = list(draft.indexes)
         self._indexes_multi = list(draft.indexes_multi)
         self._indexes_ranges = list(draft.indexes_ranges)
@@ -271,7 +271,7 @@ class Edit:
         if self._draft.debug_info:
             known = [info for info in debug_info if info is not None]
             assert len(known) == len(sizes)
-            self._all_debug_info().extend(known)
+            self._debug_info.extend(known)
         whole = np.zeros((len(sizes), 5), np.int32)
         whole[:, MATRIX] = numbers
         whole[:, [NUM_ROWS, NUM_COLS]] = self._matrices[-1]
@@ -279,7 +279,7 @@ class Edit:
 
     def debug_info(self, matrix: int, info: MatrixDebugInfo) -> None:
         """Sets the debug info of a matrix."""
-        self._all_debug_info()[matrix] = info
+        self._debug_info[matrix] = info
 
     def indexes(self, values: c.Table | arrays.Ids) -> int:
         """Adds a list of rows; returns its number."""
@@ -304,13 +304,8 @@ class Edit:
             indexes=tuple(self._indexes),
             pair_lists=self._pair_lists(),
             indexes_ranges=tuple(self._indexes_ranges),
-            debug_info=tuple(self._debug_info or self._draft.debug_info),
+            debug_info=tuple(self._debug_info),
         )
-
-    def _all_debug_info(self) -> list[MatrixDebugInfo]:
-        if self._debug_info is None:
-            self._debug_info = list(self._draft.debug_info)
-        return self._debug_info
 
     def _layout(self) -> Layout:
         if len(self._submatrices) == 1 and len(self._matrices) == 1:

@@ -232,7 +232,8 @@ def from_the_peak(blocks: Blocks) -> Ints:
         (before, {block: each.before(peak) for block, each in several.items()}, -begins),
     ):
         gaps = Gaps(blocks.lower_bound)
-        _place(events.tolist(), gaps, sizes, places, several, ahead, last.tolist())
+        last_ends = last.tolist() if several else []  # nothing is reserved for others
+        _place(events.tolist(), gaps, sizes, places, several, ahead, last_ends)
     return np.array(places, dtype=np.int64)
 
 
