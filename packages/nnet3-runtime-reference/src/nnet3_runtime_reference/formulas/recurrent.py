@@ -140,18 +140,24 @@ class LstmNonlinearity(Formula):
 
     def backward_statistics(self, call: Call) -> dict[str, Any]:
         """Counts the rows, the nonlinearities, their derivatives, and the repaired cells."""
-        c, v = call.component, _Lstm.of(call)
-        count = c.count + call.rows_in
+        v = _Lstm.of(call)
         repaired = call.rows_in * self._saturated(call).mean(axis=1)
         sums = {
             "value_avg": v.values.sum(axis=1),
             "deriv_avg": v.slopes.sum(axis=1),
             "self_repair_prob": repaired,
         }
-        averages = {
-            name: (call.parameter(name) * c.count + added) / count for name, added in sums.items()
-        }
-        return averages | {"count": count}
+        return _averages(call, sums)
+
+
+def _averages(call: Call, sums: dict[str, Array]) -> dict[str, Any]:
+    """Returns the count of rows, and averages over all of them, with the sums of this minibatch."""
+    count = call.component.count + call.rows_in
+    averages = {
+        name: (call.parameter(name) * call.component.count + added) / count
+        for name, added in sums.items()
+    }
+    return averages | {"count": count}
 
 
 class _GruCell(Formula):
@@ -172,13 +178,8 @@ class _GruCell(Formula):
 
     def _averages(self, call: Call) -> dict[str, Any]:
         """Returns the averages of h and 1 - h^2, and the count, with this minibatch."""
-        c, (h, _) = call.component, np.split(call.y, 2, axis=1)
-        count = c.count + call.rows_in
-        sums = {"value_avg": h.sum(axis=0), "deriv_avg": (1 - h**2).sum(axis=0)}
-        averages = {
-            name: (call.parameter(name) * c.count + added) / count for name, added in sums.items()
-        }
-        return averages | {"count": count}
+        h, _ = np.split(call.y, 2, axis=1)
+        return _averages(call, {"value_avg": h.sum(axis=0), "deriv_avg": (1 - h**2).sum(axis=0)})
 
     def _saturated(self, call: Call) -> Array:
         """Returns 1 for cells that are repaired in this minibatch, else 0, (cell_dim,)."""

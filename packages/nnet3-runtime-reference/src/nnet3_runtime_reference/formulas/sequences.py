@@ -6,7 +6,7 @@ Attention: D. Povey et al., "A time-restricted self-attention layer for ASR", IC
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import attrs
 import numpy as np
@@ -28,15 +28,6 @@ _LEAST_WEIGHT = 1.0e-20  # so that the logarithm is finite
 _NO_STATISTICS_PROBABILITY = 1.0 / 3.0
 
 
-class _Columns(NamedTuple):
-    """The columns of the input: for each row and head keys, values, queries, biases."""
-
-    keys: Array
-    values: Array
-    queries: Array
-    biases: Array
-
-
 @formula(RestrictedAttentionComponent)
 class RestrictedAttention(Formula):
     """y(t) = sum over j of c_j(t) v(t + s j); c = softmax over j of a q(t) . k(t + s j) + b_j(t).
@@ -47,19 +38,20 @@ class RestrictedAttention(Formula):
     that stands for a time without input is 0; its key and value still count.
     """
 
-    def _columns(self, call: Call, rows: Array) -> _Columns:
-        """Returns views of the columns, each (rows_in, num_heads, ...)."""
+    def _columns(self, call: Call, rows: Array) -> list[Array]:
+        """Returns keys, values, queries and biases; views, each (rows_in, num_heads, ...)."""
         c = call.component
         ends = np.cumsum([c.key_dim, c.value_dim, c.key_dim])
-        return _Columns(*np.split(rows.reshape(call.rows_in, c.num_heads, -1), ends, axis=2))
+        return np.split(rows.reshape(call.rows_in, c.num_heads, -1), ends, axis=2)
 
     def memo(self, call: Call) -> Array:
         """Returns the weights c, (rows_out, num_heads, context_dim)."""
         c, here = call.component, _rows_here(call)
-        x = self._columns(call, call.x.astype(np.float64))  # products may overflow
-        logits = x.biases[here]
+        x = call.x.astype(np.float64)  # products may overflow
+        keys, _, queries, biases = self._columns(call, x)
+        logits = biases[here]
         for j in range(c.context_dim):
-            products = (x.queries[here] * x.keys[rows_at(call, j)]).sum(axis=2)
+            products = (queries[here] * keys[rows_at(call, j)]).sum(axis=2)
             logits[:, :, j] += c.key_scale * products
         weights: Array = np.exp(logits - logits.max(axis=2, keepdims=True))
         weights /= weights.sum(axis=2, keepdims=True)
@@ -67,7 +59,8 @@ class RestrictedAttention(Formula):
 
     def forward(self, call: Call) -> Array:
         """Returns y, and c with output_context."""
-        c, values, weights = call.component, self._columns(call, call.x).values, call.memo
+        c, weights = call.component, call.memo
+        _, values, _, _ = self._columns(call, call.x)
         y = np.zeros((call.rows_out, c.num_heads, c.value_dim), call.dtype)
         for j in range(c.context_dim):
             y += weights[:, :, j, None] * values[rows_at(call, j)]
@@ -78,22 +71,22 @@ class RestrictedAttention(Formula):
     def backward(self, call: Call) -> Array:
         """By the chain rule; db = c (dc - c . dc), of the softmax."""
         c, weights, here = call.component, call.memo, _rows_here(call)
-        x = self._columns(call, call.x)
+        keys, values, queries, _ = self._columns(call, call.x)
         dy = call.dy.reshape(call.rows_out, c.num_heads, -1)
         dy, dc_given = dy[:, :, : c.value_dim], dy[:, :, c.value_dim :]
         dc = dc_given.copy() if c.output_context else np.zeros_like(weights)
         dx = call.zeros_in()
-        to = self._columns(call, dx)
+        d_keys, d_values, d_queries, d_biases = self._columns(call, dx)
         for j in range(c.context_dim):
             rows = rows_at(call, j)
-            dc[:, :, j] += (dy * x.values[rows]).sum(axis=2)
-            to.values[rows] += weights[:, :, j, None] * dy
+            dc[:, :, j] += (dy * values[rows]).sum(axis=2)
+            d_values[rows] += weights[:, :, j, None] * dy
         db = weights * (dc - (weights * dc).sum(axis=2, keepdims=True))
-        to.biases[here] = db
+        d_biases[here] = db
         for j in range(c.context_dim):
             rows, scale = rows_at(call, j), c.key_scale * db[:, :, j, None]
-            to.queries[here] += scale * x.keys[rows]
-            to.keys[rows] += scale * x.queries[here]
+            d_queries[here] += scale * keys[rows]
+            d_keys[rows] += scale * queries[here]
         return dx
 
     def statistics(self, call: Call) -> dict[str, Any]:
