@@ -16,6 +16,7 @@ from nnet3_descriptors.components.declaration.initial import (
     linear_params,
     normal,
 )
+from nnet3_descriptors.components.declaration.properties import CONTIGUOUS, TRAINED
 from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
 
 
@@ -71,12 +72,7 @@ class AffineFamily(_MatrixDims, base.UpdatableComponent):
         bias_params: (output_dim,).
     """
 
-    PROPERTIES = (
-        Property.SIMPLE
-        | Property.UPDATABLE
-        | Property.BACKPROP_NEEDS_INPUT
-        | Property.BACKPROP_ADDS
-    )
+    PROPERTIES = Property.SIMPLE | TRAINED
 
     linear_params: Array = matrix(
         parameter=True, shape=("output_dim", "input_dim"), show=info.root_mean_square_and_norms
@@ -264,7 +260,7 @@ class RepeatedAffineComponent(base.UpdatableComponent):
         bias_params: (output_dim / num_repeats,).
     """
 
-    PROPERTIES = AffineFamily.PROPERTIES | Property.INPUT_CONTIGUOUS | Property.OUTPUT_CONTIGUOUS
+    PROPERTIES = AffineFamily.PROPERTIES | CONTIGUOUS
     INFO = (*base.UpdatableComponent.COMMON_INFO, "num_repeats", "linear_params", "bias_params")
 
     num_repeats: int = integer(minimum=1)

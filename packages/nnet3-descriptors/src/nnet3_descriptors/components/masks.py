@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from nnet3_descriptors.components.declaration import base, fields
+from nnet3_descriptors.components.declaration.properties import CONTIGUOUS
 from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
 from nnet3_descriptors.components.declaration.registry import component
 from nnet3_descriptors.components.index_rules import windows
@@ -185,7 +186,7 @@ class GeneralDropoutComponent(base.Component):
             | Property.USES_MEMO
         )
         if self.block_dim != self.dim:
-            properties |= Property.INPUT_CONTIGUOUS | Property.OUTPUT_CONTIGUOUS
+            properties |= CONTIGUOUS
         return properties
 
     def precompute_indexes(

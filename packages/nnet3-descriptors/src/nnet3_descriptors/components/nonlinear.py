@@ -12,7 +12,7 @@ from nnet3_descriptors.components.declaration.base import Component, component_f
 from nnet3_descriptors.components.declaration.config_line import ConfigLine
 from nnet3_descriptors.components.declaration.fields import Array, double, integer, real, vector
 from nnet3_descriptors.components.declaration.info import item, number, summarize_vector
-from nnet3_descriptors.components.declaration.properties import IN_PLACE
+from nnet3_descriptors.components.declaration.properties import CONTIGUOUS, IN_PLACE
 from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
 from nnet3_descriptors.components.declaration.registry import component
 
@@ -166,9 +166,6 @@ def _statistics_items(component: Any) -> str:
     )
 
 
-_CONTIGUOUS = Property.INPUT_CONTIGUOUS | Property.OUTPUT_CONTIGUOUS
-
-
 @component
 class BatchNormComponent(base.Component):
     """Gives each column of the output the mean 0 and the root mean square `target_rms`.
@@ -228,7 +225,7 @@ class BatchNormComponent(base.Component):
     def properties(self) -> Property:
         """The promises of this component."""
         properties = self.PROPERTIES if self.test_mode else _WITH_STATISTICS
-        return properties | _CONTIGUOUS if self.block_dim < self.dim else properties
+        return properties | CONTIGUOUS if self.block_dim < self.dim else properties
 
 
 _WITH_STATISTICS = BatchNormComponent.PROPERTIES | Property.USES_MEMO | Property.STORES_STATS
@@ -276,7 +273,7 @@ class NormalizeComponent(base.Component):
         if not self.add_log_stddev:
             properties |= Property.PROPAGATE_IN_PLACE | Property.BACKPROP_IN_PLACE
         if self.block_dim != self.input_dim:
-            properties |= _CONTIGUOUS
+            properties |= CONTIGUOUS
         return properties
 
     @property

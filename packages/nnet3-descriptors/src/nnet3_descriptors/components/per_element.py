@@ -9,7 +9,7 @@ import numpy as np
 from nnet3_descriptors.components.declaration import base, fields, initial, kinds, natural_gradient
 from nnet3_descriptors.components.declaration.config_line import ConfigLine
 from nnet3_descriptors.components.declaration.info import InfoEntry, item, mean_stddev
-from nnet3_descriptors.components.declaration.properties import IN_PLACE
+from nnet3_descriptors.components.declaration.properties import CONTIGUOUS, IN_PLACE
 from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
 from nnet3_descriptors.components.declaration.registry import component
 
@@ -159,7 +159,7 @@ class ScaleAndOffsetComponent(base.UpdatableComponent):
         """The promises of this component."""
         properties = IN_PLACE | Property.UPDATABLE | Property.BACKPROP_NEEDS_OUTPUT
         if self.block_dim != self.dim:
-            properties |= Property.INPUT_CONTIGUOUS | Property.OUTPUT_CONTIGUOUS
+            properties |= CONTIGUOUS
         return properties
 
     @property

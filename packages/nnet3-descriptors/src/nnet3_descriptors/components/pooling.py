@@ -16,6 +16,7 @@ from nnet3_descriptors.components.declaration.config_line import ConfigLine
 from nnet3_descriptors.components.declaration.fields import Array, declare, integer, matrix, vector
 from nnet3_descriptors.components.declaration.info import item, mean_stddev, root_mean_square
 from nnet3_descriptors.components.declaration.initial import matrix_from_file, normal
+from nnet3_descriptors.components.declaration.properties import TRAINED
 from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
 from nnet3_descriptors.components.declaration.registry import component
 
@@ -84,13 +85,7 @@ class ConvolutionComponent(UpdatableComponent):
         bias_params: (num_filters,).
     """
 
-    PROPERTIES = (
-        Property.SIMPLE
-        | Property.UPDATABLE
-        | Property.BACKPROP_NEEDS_INPUT
-        | Property.BACKPROP_ADDS
-        | Property.PROPAGATE_ADDS
-    )
+    PROPERTIES = Property.SIMPLE | TRAINED | Property.PROPAGATE_ADDS
     INFO = (
         *UpdatableComponent.COMMON_INFO,
         "input_x_dim",

@@ -9,19 +9,14 @@ import numpy as np
 
 from nnet3_descriptors.components.declaration import base, fields, info, initial, natural_gradient
 from nnet3_descriptors.components.declaration.config_line import ConfigLine
+from nnet3_descriptors.components.declaration.properties import TRAINED
 from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
 from nnet3_descriptors.components.declaration.registry import component
 
 _LSTM_NONLINEARITIES = ("i_t_sigmoid", "f_t_sigmoid", "c_t_tanh", "o_t_sigmoid", "m_t_tanh")
 """Kaldi's names for the rows of the statistics of an LSTM."""
 
-GRU_PROPERTIES = (
-    Property.SIMPLE
-    | Property.UPDATABLE
-    | Property.BACKPROP_NEEDS_INPUT
-    | Property.BACKPROP_NEEDS_OUTPUT
-    | Property.BACKPROP_ADDS
-)
+GRU_PROPERTIES = Property.SIMPLE | TRAINED | Property.BACKPROP_NEEDS_OUTPUT
 
 
 def _peephole_items(component: Any) -> str:

@@ -11,6 +11,7 @@ from nnet3_descriptors.components.declaration import base, info, natural_gradien
 from nnet3_descriptors.components.declaration.config_line import ConfigLine
 from nnet3_descriptors.components.declaration.fields import Array, integers, matrix, vector
 from nnet3_descriptors.components.declaration.initial import dims, normal
+from nnet3_descriptors.components.declaration.properties import TRAINED
 from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
 from nnet3_descriptors.components.declaration.registry import component
 from nnet3_descriptors.components.index_rules.time_offsets import TimeOffsetRules
@@ -39,12 +40,7 @@ class TdnnComponent(TimeOffsetRules, base.UpdatableComponent):
         bias_params: (output_dim,), or empty for none.
     """
 
-    PROPERTIES = (
-        Property.UPDATABLE
-        | Property.REORDERS_INDEXES
-        | Property.BACKPROP_ADDS
-        | Property.BACKPROP_NEEDS_INPUT
-    )
+    PROPERTIES = TRAINED | Property.REORDERS_INDEXES
     INFO = (
         *base.UpdatableComponent.COMMON_INFO,
         "orthonormal_constraint",

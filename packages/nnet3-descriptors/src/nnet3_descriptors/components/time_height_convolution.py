@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nnet3_descriptors.components.declaration import base, initial, natural_gradient, properties
+from nnet3_descriptors.components.declaration import base, initial, natural_gradient
 from nnet3_descriptors.components.declaration.config_line import ConfigLine
 from nnet3_descriptors.components.declaration.fields import (
     Array,
@@ -19,6 +19,8 @@ from nnet3_descriptors.components.declaration.fields import (
     vector,
 )
 from nnet3_descriptors.components.declaration.info import items, mean_stddev, root_mean_square
+from nnet3_descriptors.components.declaration.properties import CONTIGUOUS, TRAINED
+from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
 from nnet3_descriptors.components.declaration.registry import component
 from nnet3_descriptors.components.index_rules.time_offsets import TimeOffsetRules
 from nnet3_descriptors.text import parse_integer
@@ -75,14 +77,7 @@ class TimeHeightConvolutionComponent(TimeOffsetRules, base.UpdatableComponent):
         num_minibatches_history: The number of minibatches after which the natural gradient forgets.
     """
 
-    PROPERTIES = (
-        properties.ComponentProperties.UPDATABLE
-        | properties.ComponentProperties.REORDERS_INDEXES
-        | properties.ComponentProperties.BACKPROP_ADDS
-        | properties.ComponentProperties.BACKPROP_NEEDS_INPUT
-        | properties.ComponentProperties.INPUT_CONTIGUOUS
-        | properties.ComponentProperties.OUTPUT_CONTIGUOUS
-    )
+    PROPERTIES = TRAINED | CONTIGUOUS | Property.REORDERS_INDEXES
     INFO = (
         *base.UpdatableComponent.COMMON_INFO,
         _image_items,

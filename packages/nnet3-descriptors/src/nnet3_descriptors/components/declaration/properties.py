@@ -58,6 +58,16 @@ IN_PLACE = (
 )
 """The promises of element-wise maps."""
 
+TRAINED = (
+    ComponentProperties.UPDATABLE
+    | ComponentProperties.BACKPROP_NEEDS_INPUT
+    | ComponentProperties.BACKPROP_ADDS
+)
+"""The promises of maps with parameters, whose gradient is a product of input and derivative."""
+
+CONTIGUOUS = ComponentProperties.INPUT_CONTIGUOUS | ComponentProperties.OUTPUT_CONTIGUOUS
+"""The promises of types that look at blocks of columns as rows."""
+
 
 def _as_range(value: object) -> range:
     if not isinstance(value, range) or not value or value.step < 1:
