@@ -8,7 +8,7 @@ import attrs
 import numpy as np
 from emulated_device import plan_in_parts
 from nnet3_runtime_cuda.cuda.platform import Gemm, Matrix, Platform
-from nnet3_runtime_cuda.cuda.split_products import SplitProduct
+from nnet3_runtime_cuda.cuda.split_products import bind, workspace_bytes
 
 H200 = 132, 32 << 20
 """Multiprocessors, and bytes of working memory."""
@@ -135,10 +135,10 @@ def run(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The output of the kernels and of float64, (batch, rows, columns)."""
     gemm, expected = placed(product, a, b, platform)
-    split = SplitProduct(gemm, plan_in_parts(gemm, product.parts))
-    assert split.plan.parts == product.parts
-    workspace = platform.allocate(max(split.workspace_bytes, 4))
-    split.bind(platform.build, platform.launch, lambda: workspace)()
+    plan = plan_in_parts(gemm, product.parts)
+    assert plan.parts == product.parts
+    workspace = platform.allocate(max(workspace_bytes(gemm, plan), 4))
+    bind(gemm, plan, platform.build, platform.launch, lambda: workspace)()
     return result(product, gemm, platform), expected
 
 

@@ -30,9 +30,9 @@ WORKSPACE = np.zeros(1024, dtype=np.uint8)
 
 def run(lt: CublasLt, gemm: Gemm, **options: Any) -> None:
     """Binds and runs a product."""
-    product = lt.bind(gemm, **options)
-    assert product.workspace_bytes <= options.get("max_workspace_bytes", 0)
-    product.run(WORKSPACE.ctypes.data, 0)
+    workspace_bytes, queue = lt.bind(gemm, **options)
+    assert workspace_bytes <= options.get("max_workspace_bytes", 0)
+    queue(WORKSPACE.ctypes.data, 0)
 
 
 FACTS = {
@@ -62,19 +62,11 @@ def test_numbers_are_those_of_the_headers() -> None:
         Precision.BF16X9: 78,  # CUBLAS_COMPUTE_32F_EMULATED_16BFX9
         Precision.FP32X3: 68,  # CUBLAS_COMPUTE_32F
     }
-    assert {a.name: a.value for a in cublaslt.ProductAttribute} == {
-        "POINTER_MODE": 2,
-        "TRANSA": 3,
-        "TRANSB": 4,
-        "EPILOGUE": 7,
-        "BIAS_POINTER": 8,
-    }
-    assert {a.name: a.value for a in cublaslt.LayoutAttribute} == {
-        "BATCH_COUNT": 5,
-        "STRIDED_BATCH_OFFSET": 6,
-    }
-    assert [a.value for a in cublaslt.MIN_ALIGNMENTS] == [5, 6, 7, 8]
-    assert cublaslt.PreferenceAttribute.MAX_WORKSPACE_BYTES == 1
+    assert (cublaslt.POINTER_MODE, cublaslt.TRANSA, cublaslt.TRANSB) == (2, 3, 4)
+    assert (cublaslt.EPILOGUE, cublaslt.BIAS_POINTER) == (7, 8)
+    assert (cublaslt.BATCH_COUNT, cublaslt.STRIDED_BATCH_OFFSET) == (5, 6)
+    assert cublaslt.MIN_ALIGNMENTS == (5, 6, 7, 8)
+    assert cublaslt.MAX_WORKSPACE_BYTES == 1
     assert (cublaslt.EPILOGUE_RELU, cublaslt.EPILOGUE_BIAS) == (2, 4)
 
 
@@ -129,9 +121,9 @@ def test_precision_reaches_the_library(stand_in: ctypes.CDLL, precision: Precisi
 def test_runs_on_the_stream_that_is_given(stand_in: ctypes.CDLL) -> None:
     """The stream is an argument of each run, not part of the binding."""
     _arrays, gemm = square()
-    product = CublasLt(stand_in).bind(gemm)
+    _, queue = CublasLt(stand_in).bind(gemm)
     for stream in (0x7000_0000_1000, 0):
-        product.run(0, stream)
+        queue(0, stream)
         assert stand_in.stand_in_last_stream() == stream
 
 
@@ -171,10 +163,10 @@ def test_operands_that_contradict_each_other(stand_in: ctypes.CDLL) -> None:
 def test_workspace_that_is_missing(stand_in: ctypes.CDLL) -> None:
     """A run without the workspace that the algorithm needs fails."""
     _arrays, gemm = square()
-    product = CublasLt(stand_in).bind(gemm, max_workspace_bytes=4096)
-    assert product.workspace_bytes == 1024
+    workspace_bytes, queue = CublasLt(stand_in).bind(gemm, max_workspace_bytes=4096)
+    assert workspace_bytes == 1024
     with pytest.raises(CublasLtError, match="cublasLtMatmul failed with status 7"):
-        product.run(0, 0)
+        queue(0, 0)
 
 
 @pytest.fixture(scope="module")
@@ -202,21 +194,21 @@ def test_real_library_takes_the_descriptions(real: ctypes.CDLL, precision: Preci
     """NVIDIA's library accepts every attribute, and checks their sizes."""
     library = cublaslt.Library(real)
     description = library.create("MatmulDesc", cublaslt.COMPUTE_TYPE[precision], cublaslt.R_32F)
-    description.set(cublaslt.ProductAttribute.POINTER_MODE, ctypes.c_int32(1))
-    description.set(cublaslt.ProductAttribute.TRANSA, ctypes.c_int32(cublaslt.OP_TRANSPOSE))
-    description.set(cublaslt.ProductAttribute.TRANSB, ctypes.c_int32(cublaslt.OP_TRANSPOSE))
-    description.set(cublaslt.ProductAttribute.EPILOGUE, ctypes.c_uint32(6))
-    description.set(cublaslt.ProductAttribute.BIAS_POINTER, ctypes.c_void_p(256))
+    description.set(cublaslt.POINTER_MODE, ctypes.c_int32(1))
+    description.set(cublaslt.TRANSA, ctypes.c_int32(cublaslt.OP_TRANSPOSE))
+    description.set(cublaslt.TRANSB, ctypes.c_int32(cublaslt.OP_TRANSPOSE))
+    description.set(cublaslt.EPILOGUE, ctypes.c_uint32(6))
+    description.set(cublaslt.BIAS_POINTER, ctypes.c_void_p(256))
     layout = library.create("MatrixLayout", cublaslt.R_32F, 3, 4, 8)
-    layout.set(cublaslt.LayoutAttribute.BATCH_COUNT, ctypes.c_int32(5))
-    layout.set(cublaslt.LayoutAttribute.STRIDED_BATCH_OFFSET, ctypes.c_int64(32))
+    layout.set(cublaslt.BATCH_COUNT, ctypes.c_int32(5))
+    layout.set(cublaslt.STRIDED_BATCH_OFFSET, ctypes.c_int64(32))
     preference = library.create("MatmulPreference")
-    preference.set(cublaslt.PreferenceAttribute.MAX_WORKSPACE_BYTES, ctypes.c_uint64(1 << 20))
+    preference.set(cublaslt.MAX_WORKSPACE_BYTES, ctypes.c_uint64(1 << 20))
     for attribute in cublaslt.MIN_ALIGNMENTS:
         preference.set(attribute, ctypes.c_uint32(4))
 
     with pytest.raises(CublasLtError, match="CUBLAS_STATUS_INVALID_VALUE"):
-        layout.set(cublaslt.LayoutAttribute.BATCH_COUNT, ctypes.c_int64(5))
+        layout.set(cublaslt.BATCH_COUNT, ctypes.c_int64(5))
 
 
 def test_real_library_without_a_driver(real: ctypes.CDLL) -> None:

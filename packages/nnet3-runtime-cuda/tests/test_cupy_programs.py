@@ -19,7 +19,7 @@ from nnet3_runtime_cuda import DeviceMemoryError, DeviceNnet, NnetComputer, RunE
 from nnet3_runtime_cuda.cuda import split_products
 from nnet3_runtime_cuda.cuda.cublaslt import Precision
 from nnet3_runtime_cuda.cuda.cupy_platform import CupyPlatform
-from nnet3_runtime_cuda.cuda.split_products import SplitProduct
+from nnet3_runtime_cuda.cuda.split_products import Plan, plan_of
 from random_components import TYPES, random_case
 from small_networks import network, stacked
 from strict_cupy import FakeArray, StrictCupy
@@ -126,11 +126,13 @@ def test_split_products(
         monkeypatch.setattr(split_products, f"LEAST_{name}", value)
     monkeypatch.setattr(split_products, "MOST_PADDING", np.inf)
     monkeypatch.setattr(split_products, "START_SECONDS", 0)
-    split: list[SplitProduct] = []
-    made = SplitProduct.of.__func__  # type: ignore[attr-defined]
-    monkeypatch.setattr(
-        SplitProduct, "of", classmethod(lambda *given: split.append(made(*given)) or split[-1])
-    )
+    plans: list[Plan] = []
+
+    def kept(*given: int) -> Plan:
+        plans.append(plan_of(*given))
+        return plans[-1]
+
+    monkeypatch.setattr(split_products, "plan_of", kept)
     nnet = network(LAYERS)
     wanted = request(range(-1, 7), range(5), sequences=8)
     computation = optimize(nnet, compile_computation(nnet, wanted))
@@ -157,8 +159,8 @@ def test_split_products(
         vectorize(each.device_nnet.current()) - vectorize(nnet) for each in (found, exact)
     )
     np.testing.assert_allclose(changed, expected, rtol=0, atol=tolerance * np.abs(expected).max())
-    assert len(split) > 10
-    assert any(each.plan.parts > 1 for each in split)
+    assert len(plans) > 10
+    assert any(plan.parts > 1 for plan in plans)
 
 
 def test_outputs_stay_on_the_device(platform: CupyPlatform, cupy: StrictCupy) -> None:

@@ -14,7 +14,7 @@ from emulated_device import HostPlatform
 from nnet3_runtime_cuda import DeviceError
 from nnet3_runtime_cuda.cuda import split_products
 from nnet3_runtime_cuda.cuda.platform import Gemm, Matrix
-from nnet3_runtime_cuda.cuda.split_products import SplitProduct, is_faster, plan_of
+from nnet3_runtime_cuda.cuda.split_products import arguments_of, is_faster, plan_of
 from split_cases import H200, PRODUCTS, Product, factors, off, run
 
 
@@ -156,11 +156,11 @@ def test_arguments_are_those_of_the_kernels() -> None:
         name: Matrix(address=64 * k, stride=10 + k, batch_stride=k) for k, name in enumerate(names)
     }
     gemm = Gemm(rows=5, columns=6, inner=7, bias=9, alpha_at=8, **matrices)
-    split = SplitProduct.of(gemm, *H200)
+    plan = plan_of(5, 6, 7, 1, *H200)
     expected = {"bias": 9, "alpha": 8, "partial": 99, "rows": 5, "columns": 6, "inner": 7}
-    expected |= {"terms": split.plan.terms, "parts": split.plan.parts}
+    expected |= {"terms": plan.terms, "parts": plan.parts}
     for name, matrix in matrices.items():
         expected[name] = matrix.address
         expected |= {f"{name}_stride": matrix.stride, f"{name}_batch": matrix.batch_stride}
     found = [each.split()[-1] for each in split_products.PARAMETERS]
-    assert dict(zip(found, split.arguments(99), strict=True)) == expected
+    assert dict(zip(found, arguments_of(gemm, plan, 99), strict=True)) == expected

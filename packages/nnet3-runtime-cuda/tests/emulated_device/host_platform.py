@@ -28,7 +28,7 @@ from nnet3_runtime_cuda import DeviceError
 from nnet3_runtime_cuda.cuda.cupy_platform import Workspace
 from nnet3_runtime_cuda.cuda.platform import Call, Gemm, Properties
 from nnet3_runtime_cuda.cuda.recorded import C_TYPES
-from nnet3_runtime_cuda.cuda.split_products import TERMS, Plan, SplitProduct, plan_of
+from nnet3_runtime_cuda.cuda.split_products import TERMS, Plan, bind, plan_of, workspace_bytes
 
 from emulated_device.dry_run import check_launch
 from emulated_device.host_memory import BY_HOST, HostMemory, Stretch
@@ -215,9 +215,9 @@ class HostPlatform:
         if self._split:
             shared = workspace if isinstance(workspace, Workspace) else self.workspace()
             wanted = 1 + (product.rows + product.columns + product.inner) % MOST_PARTS
-            split = SplitProduct(product, plan_in_parts(product, wanted))
-            shared.reserve(split.workspace_bytes)
-            return split.bind(self.build, self.launch, shared.address)
+            plan = plan_in_parts(product, wanted)
+            shared.reserve(workspace_bytes(product, plan))
+            return bind(product, plan, self.build, self.launch, shared.address)
         if not self._strict:
             return functools.partial(multiply, product)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import enum
 import weakref
+from collections.abc import Callable
 from ctypes import POINTER, byref, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64
 from ctypes import c_void_p as pointer
 from typing import Any
@@ -47,49 +48,20 @@ R_32F = 0
 FLOAT_BYTES = 4
 OP_TRANSPOSE = 1
 POINTERS_ON_DEVICE = 1
-STATUS_SUCCESS, STATUS_NOT_INITIALIZED, STATUS_NOT_SUPPORTED = 0, 1, 15
+STATUS_SUCCESS, STATUS_NOT_SUPPORTED = 0, 15
 EPILOGUE_DEFAULT, EPILOGUE_RELU, EPILOGUE_BIAS = 1, 2, 4
 
+# cublasLtMatmulDescAttributes_t: of a product.
+POINTER_MODE, TRANSA, TRANSB, EPILOGUE, BIAS_POINTER = 2, 3, 4, 7, 8
 
-class LayoutAttribute(enum.IntEnum):
-    """cublasLtMatrixLayoutAttribute_t."""
+# cublasLtMatrixLayoutAttribute_t: of a matrix.
+BATCH_COUNT, STRIDED_BATCH_OFFSET = 5, 6
 
-    BATCH_COUNT = 5
-    STRIDED_BATCH_OFFSET = 6
+# cublasLtMatmulPreferenceAttributes_t: of algorithms; the alignments are those of A, B, C and D.
+MAX_WORKSPACE_BYTES, MIN_ALIGNMENTS = 1, (5, 6, 7, 8)
 
-
-class ProductAttribute(enum.IntEnum):
-    """cublasLtMatmulDescAttributes_t."""
-
-    POINTER_MODE = 2
-    TRANSA = 3
-    TRANSB = 4
-    EPILOGUE = 7
-    BIAS_POINTER = 8
-
-
-class PreferenceAttribute(enum.IntEnum):
-    """cublasLtMatmulPreferenceAttributes_t."""
-
-    MAX_WORKSPACE_BYTES = 1
-    MIN_ALIGNMENT_A_BYTES = 5
-    MIN_ALIGNMENT_B_BYTES = 6
-    MIN_ALIGNMENT_C_BYTES = 7
-    MIN_ALIGNMENT_D_BYTES = 8
-
-
-MIN_ALIGNMENTS = (
-    PreferenceAttribute.MIN_ALIGNMENT_A_BYTES,
-    PreferenceAttribute.MIN_ALIGNMENT_B_BYTES,
-    PreferenceAttribute.MIN_ALIGNMENT_C_BYTES,
-    PreferenceAttribute.MIN_ALIGNMENT_D_BYTES,
-)
-
-
-class Algorithm(ctypes.Structure):
-    """cublasLtMatmulAlgo_t."""
-
-    _fields_ = (("data", c_uint64 * 8),)
+Algorithm = c_uint64 * 8
+"""cublasLtMatmulAlgo_t."""
 
 
 class HeuristicResult(ctypes.Structure):
@@ -170,72 +142,22 @@ class Library:
 
 
 class Handle:
-    """An object of the library, destroyed with the last reference to this one."""
+    """An object of the library, destroyed with the last reference to this one.
+
+    It is passed to the library's functions as it is.
+    """
 
     def __init__(self, library: Library, kind: str, value: ctypes.c_void_p) -> None:
         self._library = library
         self._kind = kind
-        self.value = value
+        self._as_parameter_ = value  # ctypes asks for it
         destroy = weakref.finalize(self, library.call, f"cublasLt{kind}Destroy", value)
         destroy.atexit = False  # the driver may be gone by then
 
-    def set(self, attribute: enum.IntEnum, value: Any) -> None:
+    def set(self, attribute: int, value: Any) -> None:
         """Sets an attribute to a ctypes value, whose size must be that of the attribute."""
         name = f"cublasLt{self._kind}SetAttribute"
-        self._library.call(name, self.value, int(attribute), byref(value), ctypes.sizeof(value))
-
-
-class BoundGemm:
-    """A product that is bound to its operands, with an algorithm; it runs on any stream.
-
-    Attributes:
-        workspace_bytes: Size of the memory that it needs while it runs.
-    """
-
-    def __init__(
-        self,
-        library: Library,
-        handles: tuple[Handle, ...],
-        gemm: Gemm,
-        choice: HeuristicResult,
-        beta_at: int = 0,
-    ) -> None:
-        """Binds the arguments.
-
-        Args:
-            library: The library to call.
-            handles: The context, the description, and the layouts of b, a, the addend and out.
-            gemm: The product.
-            choice: The algorithm.
-            beta_at: If alpha is on the device, the address of beta there.
-        """
-        self.workspace_bytes: int = choice.workspace_bytes
-        self._library = library
-        self._handles = handles  # they must live as long as this
-        context, description, *layouts = [handle.value for handle in handles]
-        b, a, addend, out = (
-            (operand.address, layout)
-            for operand, layout in zip(_operands(gemm), layouts, strict=True)
-        )
-        factors: list[Any]
-        if gemm.alpha_at:
-            factors = [pointer(gemm.alpha_at), pointer(beta_at)]
-        else:
-            self._factors = c_float(gemm.alpha), c_float(gemm.beta)
-            factors = [byref(factor) for factor in self._factors]
-        self._arguments = (
-            *(context, description, factors[0], *b, *a, factors[1], *addend, *out),
-            byref(choice.algorithm),
-        )
-
-    def run(self, workspace: int, stream: int) -> None:
-        """Queues the product on a stream; both are addresses.
-
-        Raises:
-            CublasLtError: it cannot run.
-        """
-        arguments = (*self._arguments, workspace, self.workspace_bytes, stream)
-        self._library.call("cublasLtMatmul", *arguments)
+        self._library.call(name, self, attribute, byref(value), ctypes.sizeof(value))
 
 
 class CublasLt:
@@ -257,7 +179,7 @@ class CublasLt:
         precision: Precision = Precision.FP32,
         max_workspace_bytes: int = 0,
         beta_at: int = 0,
-    ) -> BoundGemm:
+    ) -> tuple[int, Callable[[int, int], None]]:
         """Binds a product and chooses its algorithm, the same for products of the same form.
 
         Args:
@@ -266,13 +188,17 @@ class CublasLt:
             max_workspace_bytes: Algorithms that need more are not chosen.
             beta_at: If alpha is on the device, the address of beta there.
 
+        Returns:
+            The bytes of workspace that it needs while it runs, and a call that queues it, of the
+            addresses of the workspace and of a stream, which raises a CublasLtError if it cannot.
+
         Raises:
             CublasLtError: there is no algorithm for it (CUBLAS_STATUS_NOT_SUPPORTED), or the
                 arguments contradict each other.
         """
         description = self._describe(gemm, precision)
-        out = gemm.rows, gemm.columns
-        shapes = ((gemm.inner, gemm.columns), (gemm.rows, gemm.inner), out, out)
+        size = gemm.rows, gemm.columns
+        shapes = ((gemm.inner, gemm.columns), (gemm.rows, gemm.inner), size, size)
         layouts = [
             self._layout(matrix, shape, gemm.batch)
             for matrix, shape in zip(_operands(gemm), shapes, strict=True)
@@ -281,29 +207,47 @@ class CublasLt:
         form = _form(gemm), precision, max_workspace_bytes
         if form not in self._choices:
             self._choices[form] = self._choose(handles, gemm, max_workspace_bytes)
-        return BoundGemm(self._library, handles, gemm, self._choices[form], beta_at)
+        choice = self._choices[form]
+        if gemm.alpha_at:
+            factors: list[Any] = [pointer(gemm.alpha_at), pointer(beta_at)]
+        else:
+            factors = [byref(c_float(gemm.alpha)), byref(c_float(gemm.beta))]
+        b, a, addend, out = (
+            (operand.address, layout)
+            for operand, layout in zip(_operands(gemm), layouts, strict=True)
+        )
+        arguments = (
+            *(self._context, description, factors[0], *b, *a, factors[1], *addend, *out),
+            byref(choice.algorithm),
+        )
+
+        def run(workspace: int, stream: int) -> None:
+            needed = choice.workspace_bytes
+            self._library.call("cublasLtMatmul", *arguments, workspace, needed, stream)
+
+        return choice.workspace_bytes, run
 
     def _describe(self, gemm: Gemm, precision: Precision) -> Handle:
         description = self._library.create("MatmulDesc", COMPUTE_TYPE[precision], R_32F)
         if gemm.b.transposed:
-            description.set(ProductAttribute.TRANSA, c_int32(OP_TRANSPOSE))
+            description.set(TRANSA, c_int32(OP_TRANSPOSE))
         if gemm.a.transposed:
-            description.set(ProductAttribute.TRANSB, c_int32(OP_TRANSPOSE))
+            description.set(TRANSB, c_int32(OP_TRANSPOSE))
         if gemm.alpha_at:
-            description.set(ProductAttribute.POINTER_MODE, c_int32(POINTERS_ON_DEVICE))
+            description.set(POINTER_MODE, c_int32(POINTERS_ON_DEVICE))
         epilogue = (EPILOGUE_BIAS if gemm.bias else 0) | (EPILOGUE_RELU if gemm.relu else 0)
         if epilogue:
-            description.set(ProductAttribute.EPILOGUE, c_uint32(epilogue))
+            description.set(EPILOGUE, c_uint32(epilogue))
         if gemm.bias:
-            description.set(ProductAttribute.BIAS_POINTER, pointer(gemm.bias))
+            description.set(BIAS_POINTER, pointer(gemm.bias))
         return description
 
     def _layout(self, matrix: Matrix, shape: tuple[int, int], batch: int) -> Handle:
         rows, columns = reversed(shape) if matrix.transposed else shape
         layout = self._library.create("MatrixLayout", R_32F, columns, rows, matrix.stride)
         if batch > 1:
-            layout.set(LayoutAttribute.BATCH_COUNT, c_int32(batch))
-            layout.set(LayoutAttribute.STRIDED_BATCH_OFFSET, c_int64(matrix.batch_stride))
+            layout.set(BATCH_COUNT, c_int32(batch))
+            layout.set(STRIDED_BATCH_OFFSET, c_int64(matrix.batch_stride))
         return layout
 
     def _choose(
@@ -311,13 +255,12 @@ class CublasLt:
     ) -> HeuristicResult:
         """The algorithm that the library expects to be the fastest."""
         preference = self._library.create("MatmulPreference")
-        preference.set(PreferenceAttribute.MAX_WORKSPACE_BYTES, c_uint64(max_workspace_bytes))
+        preference.set(MAX_WORKSPACE_BYTES, c_uint64(max_workspace_bytes))
         for attribute, alignment in zip(MIN_ALIGNMENTS, _alignments(gemm), strict=True):
             preference.set(attribute, c_uint32(alignment))
         result, found = HeuristicResult(), c_int(0)
         name = "cublasLtMatmulAlgoGetHeuristic"
-        values = [handle.value for handle in (*handles, preference)]
-        self._library.call(name, *values, 1, byref(result), byref(found))
+        self._library.call(name, *handles, preference, 1, byref(result), byref(found))
         if found.value < 1 or result.state != STATUS_SUCCESS:
             raise CublasLtError(name, STATUS_NOT_SUPPORTED, "no algorithm for this product")
         return result

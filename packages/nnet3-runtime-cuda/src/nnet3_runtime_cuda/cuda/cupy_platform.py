@@ -22,7 +22,6 @@ import numpy.typing as npt
 from nnet3_runtime_cuda.cuda import cublaslt, split_products
 from nnet3_runtime_cuda.cuda.cublaslt import CublasLt, CublasLtError, Precision
 from nnet3_runtime_cuda.cuda.platform import Call, Gemm, Properties
-from nnet3_runtime_cuda.cuda.split_products import SplitProduct
 from nnet3_runtime_cuda.errors import DeviceError, DeviceMemoryError
 
 HOPPER = (9, 0)
@@ -68,7 +67,7 @@ class CupyPlatform:
         self._blocks: dict[int, Any] = {}
         self._constants: dict[float, int] = {}
         self._split_kernels: dict[str, Mapping[str, object]] = {}
-        self._captures = captures_of(ordinal)
+        self._captures = _CAPTURES.setdefault(ordinal, Captures())
         with self._current("opening the device"):
             self._blas = CublasLt(library)
             found = cupy.cuda.runtime.getDeviceProperties(ordinal)
@@ -251,7 +250,9 @@ class CupyPlatform:
         shared = workspace if isinstance(workspace, Workspace) else self.workspace()
         sizes = product.rows, product.columns, product.inner, product.batch
         if self._precision is Precision.FP32X3 and split_products.is_faster(*sizes):
-            return self._split(product, shared)
+            plan = split_products.plan_of(*sizes, self._multiprocessors, self._max_workspace)
+            shared.reserve(split_products.workspace_bytes(product, plan))
+            return split_products.bind(product, plan, self._built_once, self.launch, shared.address)
         with self._current("binding a matrix product"):
             try:
                 return self._bound(product, shared)
@@ -271,28 +272,23 @@ class CupyPlatform:
 
         return run
 
-    def _split(self, product: Gemm, workspace: Workspace) -> Call:
-        split = SplitProduct.of(product, self._multiprocessors, self._max_workspace)
-        workspace.reserve(split.workspace_bytes)
-        return split.bind(self._built_once, self.launch, workspace.address)
-
     def _built_once(self, source: str, kernels: Sequence[str]) -> Mapping[str, object]:
         if source not in self._split_kernels:
             self._split_kernels[source] = self.build(source, kernels)
         return self._split_kernels[source]
 
     def _bound(self, product: Gemm, workspace: Workspace) -> Call:
-        bound = self._blas.bind(
+        workspace_bytes, queue = self._blas.bind(
             product,
             precision=self._precision,
             max_workspace_bytes=self._max_workspace,
             beta_at=self._constant(product.beta) if product.alpha_at else 0,
         )
-        workspace.reserve(bound.workspace_bytes)
+        workspace.reserve(workspace_bytes)
 
         def run() -> None:
             with self._current("running a matrix product"):
-                bound.run(workspace.address(), self._stream().ptr)
+                queue(workspace.address(), self._stream().ptr)
 
         return run
 
@@ -317,19 +313,24 @@ class CupyPlatform:
         loading is not allowed while a stream is captured. The second run captures and replays.
         """
         branches, waits = branches or [0] * len(calls), waits or [()] * len(calls)
-        return Replay(self, tuple(zip(calls, branches, waits, strict=True)))
+        steps = tuple(zip(calls, branches, waits, strict=True))
+        has_run, graph = False, None
 
-    def graph(self, steps: Sequence[Step]) -> Any:
-        """Captures calls, all of which have run before, so that their memory is allocated."""
-        with self._captures.active(), self._current("capturing a graph"):
-            graph = captured(self._cupy.cuda, steps)
-            graph.upload(self._stream())
-        return graph
+        def run() -> None:
+            nonlocal has_run, graph
+            if not has_run:
+                for call in calls:
+                    call()
+                has_run = True
+                return
+            if graph is None:
+                with self._captures.active(), self._current("capturing a graph"):
+                    graph = captured(self._cupy.cuda, steps)
+                    graph.upload(self._stream())
+            with self._current("launching a graph"):
+                graph.launch(self._stream())
 
-    def replay(self, graph: Any) -> None:
-        """Queues a graph on the current stream."""
-        with self._current("launching a graph"):
-            graph.launch(self._stream())
+        return run
 
     def synchronize(self) -> None:
         """See Platform."""
@@ -379,27 +380,6 @@ class Workspace:
         return self._address
 
 
-class Replay:
-    """Calls that become a graph when they run for the second time."""
-
-    def __init__(self, platform: CupyPlatform, steps: tuple[Step, ...]) -> None:
-        self._platform = platform
-        self._steps = steps
-        self._graph: Any = None
-        self._ran = False
-
-    def __call__(self) -> None:
-        """Makes the calls the first time, captures them the second time, then replays."""
-        if self._ran:
-            if self._graph is None:
-                self._graph = self._platform.graph(self._steps)
-            self._platform.replay(self._graph)
-            return
-        for call, _, _ in self._steps:
-            call()
-        self._ran = True
-
-
 class Captures:
     """Separates captures from waits for a whole device, because CUDA does not allow both at once.
 
@@ -436,11 +416,7 @@ class Captures:
 
 
 _CAPTURES: dict[int, Captures] = {}
-
-
-def captures_of(ordinal: int) -> Captures:
-    """The captures of a device, common to all platforms on it."""
-    return _CAPTURES.setdefault(ordinal, Captures())
+"""For each device, by its number, the captures of all platforms on it."""
 
 
 def captured(cuda: Any, steps: Sequence[Step]) -> Any:

@@ -198,7 +198,7 @@ class Chain:
         self._text = text
         self._indexes = indexes
         self._linear = linear
-        self._values: dict[Key, tuple[str, str]] = {}
+        self._values: dict[Key, str] = {}
         self._views: dict[Key, View] = {}
         self._pending: dict[Key, View] = {}
 
@@ -210,16 +210,15 @@ class Chain:
             return literal(operand, c_type)
         key = key_of(operand)
         if key not in self._values:
-            value = self._text.register(operand.c_type, self._location(operand))
-            self._values[key] = value, operand.c_type
+            self._values[key] = self._text.register(operand.c_type, self._location(operand))
             self._views[key] = operand
             self.loaded.append(operand)
-        name, own_type = self._values[key]
-        return name if own_type == c_type else f"({c_type}){name}"
+        name = self._values[key]
+        return name if operand.c_type == c_type else f"({c_type}){name}"
 
     def bind(self, view: View, value: str) -> None:
         """Makes an expression the value of the view's element."""
-        self._values[key_of(view)] = value, view.c_type
+        self._values[key_of(view)] = value
 
     def forget(self, view: View) -> None:
         """Makes later operations read the elements of overlapping views again."""
@@ -261,8 +260,7 @@ class Chain:
             self._text.line(f"{self._location(target)} = {value};")
             return
         key = key_of(target)
-        name = self._text.register(target.c_type, f"({target.c_type})({value})")
-        self._values[key] = name, target.c_type
+        self._values[key] = self._text.register(target.c_type, f"({target.c_type})({value})")
         self._views[key] = target
         if store:
             self._pending[key] = target
@@ -272,7 +270,7 @@ class Chain:
     def store_all(self) -> None:
         """Stores the pending values."""
         for key, target in self._pending.items():
-            self._text.line(f"{self._location(target)} = {self._values[key][0]};")
+            self._text.line(f"{self._location(target)} = {self._values[key]};")
         self._pending.clear()
 
 

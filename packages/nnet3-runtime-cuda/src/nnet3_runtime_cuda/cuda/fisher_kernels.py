@@ -46,8 +46,7 @@ _OPERANDS = f"""\
   if (number[5] == 0) return;
 """
 
-_STEP = (
-    f"""\
+_STEP = f"""\
 // The symmetric eigenvalue problem by Jacobi's rotations, n / 2 at a time: z becomes diagonal, and
 // the columns of u its eigenvectors.
 __device__ inline void diagonalize(double* z, double* u, int n) {{
@@ -112,9 +111,7 @@ __device__ inline double root_of_e(double d, double rho, double sum, double alph
 
 extern "C" __global__ void __launch_bounds__({STEP_THREADS}) @(
     unsigned long long* addresses, double* numbers) {{
-"""
-    + _OPERANDS
-    + f"""\
+{_OPERANDS}\
   const double dim = number[1], rows = number[2], eta = number[3], alpha = number[4];
   const float *gram = (float*)address[0], *k = (float*)address[1];
   double *d = (double*)address[2], *rho_at = (double*)address[3];
@@ -198,15 +195,11 @@ extern "C" __global__ void __launch_bounds__({STEP_THREADS}) @(
   }}
 }}
 """
-)
 
-_RENEW = (
-    f"""\
+_RENEW = f"""\
 extern "C" __global__ void __launch_bounds__({THREADS}) @(
     unsigned long long* addresses, double* numbers) {{
-"""
-    + _OPERANDS
-    + f"""\
+{_OPERANDS}\
   // k holds W W^T by now; R = E^(-1/2) W. mix becomes what W is to be multiplied with.
   const float* ww = (float*)address[1];
   float* mix = (float*)address[5];
@@ -256,15 +249,11 @@ extern "C" __global__ void __launch_bounds__({THREADS}) @(
     mix[e] = (float)(root_e[e / n] * inverse[e] / root_e[e % n]);
 }}
 """
-)
 
-_ORTHONORMALIZE = (
-    f"""\
+_ORTHONORMALIZE = f"""\
 extern "C" __global__ void __launch_bounds__({THREADS}) @(
     unsigned long long* addresses, double* numbers) {{
-"""
-    + _OPERANDS
-    + f"""\
+{_OPERANDS}\
   // Where Cholesky's factor was of no use: Gram and Schmidt, twice over, on the rows of W.
   const int dim = (int)number[1];
   double* root_e = (double*)address[8];
@@ -289,7 +278,6 @@ extern "C" __global__ void __launch_bounds__({THREADS}) @(
   for (int e = t; e < n * dim; e += {THREADS}) w[e] *= (float)root_e[e / dim];
 }}
 """
-)
 
 _SQUARES = f"""\
 extern "C" __global__ void __launch_bounds__({THREADS}) @(float* x, double* parts) {{
@@ -356,6 +344,13 @@ extern "C" __global__ void __launch_bounds__({THREADS}) @(
 """
 
 
+def _filled(text: str, **values: object) -> str:
+    """A text with values in place of names, one name after another."""
+    for name, value in values.items():
+        text = text.replace(name, str(value))
+    return text
+
+
 def fisher_step(estimates: int) -> HandWritten:
     """Updates d and rho of estimates, and finds the matrices that turn W and J into the new W."""
     return HandWritten("fisher_step", _STEP, grid=estimates, block=STEP_THREADS)
@@ -375,15 +370,13 @@ def squares(rows: int, columns: int, row: int, column: int) -> HandWritten:
     """Sums of the squares of a matrix, in parts; row, column: distances of rows and columns."""
     size = rows * columns
     check_size(size)
-    text = _SQUARES.replace("SIZE", f"{size}u").replace("COLUMNS", f"{columns}u")
-    text = text.replace("X_ROW", str(row)).replace("X_COLUMN", str(column))
+    text = _filled(_SQUARES, SIZE=f"{size}u", COLUMNS=f"{columns}u", X_ROW=row, X_COLUMN=column)
     return HandWritten("squares", text, grid=min(MOST_PARTS, -(-size // ELEMENTS_PER_PART)))
 
 
 def norms(parts: int, ones: int, rank: int) -> HandWritten:
     """The squared norms of X and X - H W, and whether the second is too small to be exact."""
-    text = _NORMS.replace("PARTS", str(parts)).replace("ONES", str(ones))
-    return HandWritten("norms", text.replace("RANK", str(rank)))
+    return HandWritten("norms", _filled(_NORMS, PARTS=parts, ONES=ones, RANK=rank))
 
 
 def factor(counts: Sequence[int]) -> HandWritten:
@@ -395,7 +388,7 @@ def factor(counts: Sequence[int]) -> HandWritten:
     names = ("before", "after", "is_small", "squares")
     parameters = [f"double* {name}{side}" for side in range(len(counts)) for name in names]
     sides = [
-        _FACTOR.replace("SIDE", str(side)).replace("COUNT", str(count))
+        _filled(_FACTOR, SIDE=side, COUNT=count, THREADS=THREADS)
         for side, count in enumerate(counts)
     ]
     text = (
@@ -403,7 +396,7 @@ def factor(counts: Sequence[int]) -> HandWritten:
         f"{', '.join([*parameters, 'float* factor'])}) {{\n  double scale = 1;\n{''.join(sides)}"
         "  if (threadIdx.x == 0) factor[0] = (float)scale;\n}\n"
     )
-    return HandWritten("factor", text.replace("THREADS", str(THREADS)))
+    return HandWritten("factor", text)
 
 
 def squared_differences(
@@ -414,7 +407,6 @@ def squared_differences(
     If the row distance is None, all elements of X are one.
     """
     value = "1" if x_row is None else f"x[(long long)row * {x_row} + c * {x_column}]"
-    text = _DIFFERENCES.replace("COLUMNS", str(columns)).replace("RANK", str(rank))
-    text = text.replace("ROWS", str(rows))
-    text = text.replace("W_ROW", str(w_row)).replace("VALUE", value)
+    sizes = {"COLUMNS": columns, "RANK": rank, "ROWS": rows, "W_ROW": w_row}
+    text = _filled(_DIFFERENCES, **sizes, VALUE=value)
     return HandWritten("squared_differences", text, grid=min(rows, MOST_BLOCKS_OF_ROWS))

@@ -14,6 +14,7 @@ import itertools
 import mmap
 import sys
 from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -43,20 +44,8 @@ _ADDRESSES = itertools.count(1 << 60, 1 << 48)
 # ---- shadows ----
 
 
-class _Reservation:
-    """An object with NumPy's array interface for host addresses without memory behind them."""
-
-    def __init__(self, nbytes: int) -> None:
-        self.__array_interface__ = {
-            "version": 3,
-            "shape": (nbytes,),
-            "typestr": "|u1",
-            "data": (next(_ADDRESSES), False),
-        }
-
-
 class _Unreadable(np.ndarray[Any, Any]):
-    """Such an array, and its slices: it can be printed, but no ufunc computes with it."""
+    """An array without memory, and its slices: it is printed, but no ufunc computes with it."""
 
     __array_ufunc__ = None  # type: ignore[assignment]
 
@@ -76,7 +65,11 @@ def reserved(nbytes: int) -> Array:
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
         with contextlib.suppress(OSError):
             return np.frombuffer(mmap.mmap(-1, nbytes, flags=flags), dtype=np.uint8)
-    return np.asarray(_Reservation(nbytes)).view(_Unreadable)
+    # NumPy's array interface, for host addresses without memory behind them.
+    interface = {"version": 3, "shape": (nbytes,), "typestr": "|u1"}
+    interface["data"] = next(_ADDRESSES), False
+    there = SimpleNamespace(__array_interface__=interface)
+    return np.asarray(there).view(_Unreadable)
 
 
 def _pointer(array: Array) -> int:

@@ -90,10 +90,6 @@ class Estimate:
         statistics = self.gram, self.k, self.d, self.rho, self.before
         return *statistics, self.mix, self.decay, self.work, self.roots, self.w, self.j
 
-    def forgetting(self) -> float:
-        """The weight of a minibatch in the running estimate (eta)."""
-        return self.natural.forgetting(self.rows)
-
 
 class Estimates:
     """The estimates of a network, each made on its first use.
@@ -340,6 +336,9 @@ def _tables(
         dtype=np.uint64,
     ).view(np.int64)
     known = np.array(
-        [[e.rank, e.dim, e.rows, e.forgetting(), e.natural.options.alpha, 1.0] for e in estimates]
+        [
+            [e.rank, e.dim, e.rows, e.natural.forgetting(e.rows), e.natural.options.alpha, 1.0]
+            for e in estimates
+        ]
     )
     return addresses, tape.host_steps.table(known, decisions) if decisions else known

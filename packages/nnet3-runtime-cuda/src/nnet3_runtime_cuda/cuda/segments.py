@@ -331,11 +331,11 @@ def launch_list(
     workspace = 0
     groups = fusion.group_operations(operations, fuse=fuse)
     for beside in fusion.side_by_side(groups) if fuse else [[group] for group in groups]:
-        group = beside[0]
-        first, stores = group.operations[0], group.stores(readers)
+        parts = [(part, part.stores(readers)) for part in beside]
+        group, stores = parts[0]
+        first = group.operations[0]
         if group.kind is fusion.Kind.MAP:
-            parts = [(part.operations, part.stores(readers)) for part in beside]
-            calls.append(map_kernel(parts))  # type: ignore[arg-type]
+            calls.append(map_kernel([(part.operations, stored) for part, stored in parts]))  # type: ignore[misc]
         elif group.kind is fusion.Kind.ROWS:
             calls.append(RowKernel(group.operations, group.depth, stores).launch())  # type: ignore[arg-type]
         elif group.kind is fusion.Kind.COLUMNS:
@@ -348,8 +348,7 @@ def launch_list(
             specials = [part.operations[0] for part in beside]
             calls.append(launch_of([each for each in specials if isinstance(each, Special)]))
         # Two stages of a sum have the same, so they go to the same branch and share its workspace.
-        parts_of = [(part, part.stores(readers)) for part in beside]
-        accesses += [accesses_of(parts_of)] * (len(calls) - len(accesses))
+        accesses += [accesses_of(parts)] * (len(calls) - len(accesses))
     return LaunchList(tuple(calls), tuple(accesses), workspace, starts)
 
 

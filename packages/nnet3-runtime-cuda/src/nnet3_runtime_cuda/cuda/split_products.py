@@ -369,72 +369,52 @@ def _common(matrix: Matrix) -> int:
 # ---- binding ----
 
 
-@attrs.frozen
-class SplitProduct:
-    """A product with its plan.
+def workspace_bytes(product: Gemm, plan: Plan) -> int:
+    """The working memory that a product needs."""
+    size = product.batch * product.rows * product.columns
+    return 4 * plan.parts * size if plan.parts > 1 else 0
 
-    Attributes:
+
+def arguments_of(product: Gemm, plan: Plan, workspace: int) -> tuple[int, ...]:
+    """The arguments of both kernels, see `PARAMETERS`; workspace: the address of the memory."""
+    g, addend = product, product.addend or product.out
+    pointers = g.a.address, g.b.address, g.out.address, addend.address, g.bias, g.alpha_at
+    sizes = g.rows, g.columns, g.inner, plan.terms, plan.parts
+    matrices = g.a, g.b, g.out, addend
+    strides = [matrix.stride for matrix in matrices]
+    return *pointers, workspace, *sizes, *strides, *(each.batch_stride for each in matrices)
+
+
+def bind(
+    product: Gemm,
+    plan: Plan,
+    build: Callable[[str, Sequence[str]], Mapping[str, object]],
+    launch: Callable[..., Call],
+    workspace: Callable[[], int],
+) -> Call:
+    """Binds a product.
+
+    Args:
         product: The product.
         plan: How it is computed.
+        build: `Platform.build`.
+        launch: `Platform.launch`.
+        workspace: The address of the working memory, asked for when the product runs.
     """
+    grids = {KERNEL: (plan.tiles, plan.parts, product.batch)}
+    if plan.parts > 1:
+        grids[SUM_KERNEL] = -(-product.rows * product.columns // THREADS), product.batch, 1
+    kernels = build(source_of(product, plan), tuple(grids))
+    calls: list[Call] = []
 
-    product: Gemm
-    plan: Plan
+    def run() -> None:
+        if not calls:
+            arguments = arguments_of(product, plan, workspace())
+            calls.extend(
+                launch(kernels[name], grid, (THREADS, 1, 1), arguments)
+                for name, grid in grids.items()
+            )
+        for call in calls:
+            call()
 
-    @classmethod
-    def of(cls, product: Gemm, multiprocessors: int, most_bytes: int) -> SplitProduct:
-        """Plans a product for a device, with so much working memory at most."""
-        sizes = product.rows, product.columns, product.inner, product.batch
-        return cls(product, plan_of(*sizes, multiprocessors, most_bytes))
-
-    @property
-    def workspace_bytes(self) -> int:
-        """The working memory that it needs."""
-        g, parts = self.product, self.plan.parts
-        return 4 * parts * g.batch * g.rows * g.columns if parts > 1 else 0
-
-    def arguments(self, workspace: int) -> tuple[int, ...]:
-        """Those of both kernels, see `PARAMETERS`.
-
-        Args:
-            workspace: The address of the working memory.
-        """
-        g, plan = self.product, self.plan
-        addend = g.addend or g.out
-        pointers = g.a.address, g.b.address, g.out.address, addend.address, g.bias, g.alpha_at
-        sizes = g.rows, g.columns, g.inner, plan.terms, plan.parts
-        matrices = g.a, g.b, g.out, addend
-        strides = [matrix.stride for matrix in matrices]
-        return *pointers, workspace, *sizes, *strides, *(each.batch_stride for each in matrices)
-
-    def bind(
-        self,
-        build: Callable[[str, Sequence[str]], Mapping[str, object]],
-        launch: Callable[..., Call],
-        workspace: Callable[[], int],
-    ) -> Call:
-        """Binds the product.
-
-        Args:
-            build: `Platform.build`.
-            launch: `Platform.launch`.
-            workspace: The address of the working memory, asked for when the product runs.
-        """
-        g, plan = self.product, self.plan
-        grids = {KERNEL: (plan.tiles, plan.parts, g.batch)}
-        if plan.parts > 1:
-            grids[SUM_KERNEL] = -(-g.rows * g.columns // THREADS), g.batch, 1
-        kernels = build(source_of(g, plan), tuple(grids))
-        calls: list[Call] = []
-
-        def run() -> None:
-            if not calls:
-                arguments = self.arguments(workspace())
-                calls.extend(
-                    launch(kernels[name], grid, (THREADS, 1, 1), arguments)
-                    for name, grid in grids.items()
-                )
-            for call in calls:
-                call()
-
-        return run
+    return run
