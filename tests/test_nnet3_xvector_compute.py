@@ -8,7 +8,6 @@ import pytest
 from kaldi_tables import read_vectors
 from other_processes import printed_by
 from reference_cases import TOOLS_REFERENCE, kaldi_commands
-from tool_runs import run_tool
 
 TOOL = Path(sys.executable).with_name("nnet3-xvector-compute")
 LINES = map(str.split, kaldi_commands(TOOLS_REFERENCE).values())
@@ -31,22 +30,3 @@ def test_same_vectors_as_kaldi(
     assert list(expected) == list(actual)
     for key, vector in expected.items():
         np.testing.assert_allclose(actual[key], vector, rtol=0, atol=1e-5 * np.abs(vector).max())
-
-
-def test_short_utterances_fail_without_padding(tmp_path: Path) -> None:
-    """Utterances that are too short are named with their lengths, and not written."""
-    done = run_tool(
-        TOOL.name,
-        "--pad-input=false",
-        "--min-chunk-size=100000",
-        TOOLS_REFERENCE / "xvector-stats.raw",
-        f"ark:{TOOLS_REFERENCE / 'feats6.ark'}",
-        f"ark:{tmp_path / 'vectors.ark'}",
-        expected=1,
-    )
-
-    keys = list(read_vectors(TOOLS_REFERENCE / "xvector.whole.ark"))
-    lines = [line for line in done.stderr.splitlines() if "fewer than the least" in line]
-    assert len(lines) == len(keys)
-    assert all(f"'{key}'" in line for key, line in zip(keys, lines, strict=True))
-    assert read_vectors(tmp_path / "vectors.ark") == {}

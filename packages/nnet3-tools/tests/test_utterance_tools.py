@@ -18,7 +18,7 @@ import click
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from nnet3 import EvenSegmentOptions, load
+from nnet3 import load
 from nnet3.batches import queue
 from nnet3.batches.runs import Run
 from nnet3.computer_pool import ComputerPool
@@ -162,7 +162,8 @@ def test_model_from_a_command(folder: Path) -> None:
     assert list(arrays_of(folder / "output.ark")) == list(features())
 
 
-def test_failures_are_counted(folder: Path) -> None:
+@pytest.mark.parametrize("command", COMPUTING)
+def test_failures_are_counted(folder: Path, command: click.Command) -> None:
     """Each failure gives a line that names the utterance; the others are written in order."""
     wrong = {
         key: matrix[:, :3] if key in ("u02", "u05") else matrix
@@ -170,16 +171,17 @@ def test_failures_are_counted(folder: Path) -> None:
     }
     write_features(folder / "wrong.ark", wrong)
 
-    done = compute(folder, "--num-threads=2", "--print-args=false", features="wrong.ark")
+    options = "--num-threads=2", "--print-args=false"
+    done = compute(folder, *options, command=command, features="wrong.ark")
 
     assert done.return_value == 255
     lines = done.stderr.splitlines()
     assert [line for line in lines if "expected dimension 4, found 3" in line] == lines[:2]
     assert "'u02'" in lines[0]
     assert "'u05'" in lines[1]
-    assert lines[2].startswith("LOG (nnet3-compute) Time taken ")
+    assert lines[2].startswith(f"LOG ({command.name}) Time taken ")
     assert "s: real-time factor assuming 100 frames/sec is " in lines[2]
-    assert lines[3] == "LOG (nnet3-compute) Done 10 utterances, failed for 2"
+    assert lines[3] == f"LOG ({command.name}) Done 10 utterances, failed for 2"
     assert lines[4].endswith(" seconds taken in nnet3 compilation total")
     assert "10 utterances, 2 failed" in lines[5]
     assert list(arrays_of(folder / "output.ark")) == [
@@ -501,25 +503,6 @@ def test_xvector_compute(folder: Path) -> None:
     assert short[0].endswith("number of rows in utterance: u00, using chunk size of 5")
     model = load(folder / "final.raw")
     assert_outputs(folder, partial(model.xvector, chunk_size=30, min_chunk_size=10))
-
-
-def test_xvector_compute_batched(folder: Path) -> None:
-    """A vector is the mean over even chunks; the context of the network is named."""
-    options = "--chunk-size=20", "--batch-size=5", "--propagate-in-place=false", "--debug"
-
-    done = compute(folder, *options, command=nnet3_xvector_compute_batched)
-
-    assert done.return_value == 0, done.exception
-    lines = done.stderr.splitlines()
-    assert "LOG (nnet3-xvector-compute-batched) Left/right context is 0, 1" in lines
-    assert lines[-1].endswith("Read 12 utterances, wrote 12 xvectors.")
-    model, options = load(folder / "final.raw"), EvenSegmentOptions(chunk_size=20, context=1)
-
-    def mean(frames: np.ndarray) -> np.ndarray:
-        parts = map(options.padded, options.cut(frames))
-        return np.mean([model.xvector(part, min_chunk_size=1) for part in parts], axis=0)
-
-    assert_outputs(folder, mean)
 
 
 @pytest.mark.parametrize(("chunk_size", "status"), [(30, 0), (60, 1)])

@@ -6,12 +6,26 @@ import weakref
 
 import numpy as np
 import pytest
+from nnet3_computation import ComputationRequest
+from nnet3_descriptors import Nnet
 from nnet3_runtime_cuda import NnetComputer
+from small_networks import network, request_for, stacked
 
 
 def frames(count: int, *, dim: int = 4, seed: int = 0) -> np.ndarray:
     """Features of random numbers."""
     return np.random.default_rng(seed).normal(size=(count, dim)).astype(np.float32)
+
+
+def network_with_the_past(dim: int = 4) -> Nnet:
+    """A network that needs one frame of left context."""
+    affine = f"a Affine input-dim=6 output-dim={dim}"
+    return network(stacked(3, affine, splice="Append(Offset(input, -1), input)"))
+
+
+def request_of(frames: int, first: int = -1) -> ComputationRequest:
+    """A request for the given number of output frames."""
+    return request_for(range(first, frames), range(frames))
 
 
 def assert_same(found: np.ndarray, expected: np.ndarray, tolerance: float = 1e-5) -> None:

@@ -3,6 +3,7 @@
 import warnings
 import wave
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 import nnet3
@@ -70,7 +71,7 @@ def test_recordings(model: nnet3.Model, tmp_path: Path) -> None:
     """A file, and samples with their rate, have the outputs of their features."""
     path = write_wav(tmp_path / "a.wav")
 
-    for recording in (path, str(path), (SAMPLES, RATE)):
+    for recording in (path, str(path), (SAMPLES, RATE), read_wav(path)):
         np.testing.assert_array_equal(model.compute(recording), expected(model))
     frames = model.features(path).features
     np.testing.assert_array_equal(model.compute(frames), expected(model))
@@ -148,15 +149,6 @@ def test_other_units(model: nnet3.Model, samples: object, message: str) -> None:
         assert len(found) == 1
 
 
-def test_read_recordings(model: nnet3.Model, tmp_path: Path) -> None:
-    """What `read_wav` gives is a recording."""
-    recording = read_wav(write_wav(tmp_path / "a.wav"))
-
-    np.testing.assert_array_equal(model.compute(recording), expected(model))
-    [(_, found)] = model.compute_many([("a", recording)])
-    np.testing.assert_allclose(found, expected(model), atol=1e-5)
-
-
 def test_interrupted_streams(model: nnet3.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """After Ctrl-C, when frames were taken and not computed, a recording does not go on."""
     stream = model.audio_stream(RATE)
@@ -225,14 +217,16 @@ def test_many_recordings(model: nnet3.Model, tmp_path: Path) -> None:
     """Recordings and features may be mixed; a recording that cannot be read is named."""
     path = write_wav(tmp_path / "a.wav", SAMPLES[:5000])
     items = [("a", path), ("b", (SAMPLES, RATE)), ("c", model.features(path).features)]
+    items.append(("wav", read_wav(path)))
 
     results = dict(model.compute_many(items))
 
     np.testing.assert_allclose(results["a"], expected(model, SAMPLES[:5000]), atol=1e-5)
     np.testing.assert_allclose(results["b"], expected(model), atol=1e-5)
-    np.testing.assert_array_equal(results["c"], results["a"])
+    for same in ("c", "wav"):
+        np.testing.assert_array_equal(results[same], results["a"])
     many = model.compute_many([*items, ("d", tmp_path / "none.wav"), ("e", path)])
-    assert [key for key, _ in (next(many), next(many), next(many))] == ["a", "b", "c"]
+    assert [key for key, _ in islice(many, len(items))] == [key for key, _ in items]
     with pytest.raises(RunError, match=r"utterance 'd': .*none\.wav: the file cannot be read: No"):
         next(many)
 

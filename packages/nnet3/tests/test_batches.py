@@ -161,40 +161,6 @@ def test_online_ivectors() -> None:
         np.testing.assert_allclose(outputs, expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("offset", [-1, 2])
-def test_full_chunks(offset: int) -> None:
-    """Without exact final context the last chunk begins earlier, and a short utterance is padded.
-
-    Each chunk is computed by itself here, from the frames that Kaldi's tool gives it.
-    """
-    model = Model(network(recurrent(offset)))
-    size, extra = 10, 3
-    options = ChunkOptions(
-        frames_per_chunk=size, extra_left_context=extra, extra_right_context=extra
-    )
-    batches = BatchOptions(minibatch_size=4, ensure_exact_final_context=False)
-    items = utterances([4, 10, 23, 90, 11])
-
-    found = {}
-    with model.utterance_queue(1, 1, batches) as queue:
-        for key, frames in items:
-            work = model.compute_work(frames, None, None, options, ScoreOptions(), batches)
-            queue.add(key, len(frames), work)
-        queue.flush()
-        while queue:
-            found[queue.oldest.key] = queue.next_result()
-            queue.remove_oldest()
-
-    for key, frames in items:
-        expected = []
-        for first in range(0, len(frames), size):
-            begin = max(0, min(first, len(frames) - size))
-            rows = np.arange(begin - extra, begin + size + extra).clip(0, len(frames) - 1)
-            outputs = model.compute(frames[rows], frames_per_chunk=1000)[extra:]
-            expected.append(outputs[first - begin : size][: len(frames) - first])
-        np.testing.assert_allclose(found[key], np.concatenate(expected), rtol=0, atol=1e-5)
-
-
 def chunk(num_outputs: int) -> Chunk:
     """A chunk with enough context for the networks above."""
     return Chunk(

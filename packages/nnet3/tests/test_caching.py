@@ -3,28 +3,15 @@
 import contextlib
 import threading
 
-import attrs
 import nnet3_compiler
 import pytest
-import small_networks
+from model_cases import network_with_the_past as network
+from model_cases import request_of
 from nnet3 import CachingCompiler
 from nnet3_compiler import CompilerOptions
 from nnet3_computation import ComputationRequest
 from nnet3_descriptors import Nnet
-from nnet3_graph import NotComputableError
 from nnet3_optimizer import check_computation
-from small_networks import request_for, stacked
-
-
-def network(dim: int = 4) -> Nnet:
-    """A network that needs one frame of left context."""
-    affine = f"a Affine input-dim=6 output-dim={dim}"
-    return small_networks.network(stacked(3, affine, splice="Append(Offset(input, -1), input)"))
-
-
-def request_of(frames: int, first: int = -1) -> ComputationRequest:
-    """A request for the given number of output frames."""
-    return request_for(range(first, frames), range(frames))
 
 
 def test_an_equal_request_gets_the_same_object() -> None:
@@ -54,16 +41,6 @@ def test_the_least_recently_used_goes_first() -> None:
     assert len(compiler) == 2
 
 
-def test_a_failure_is_not_remembered() -> None:
-    """A request that cannot be computed raises an error each time, and is not stored."""
-    compiler = CachingCompiler(network())
-    for _ in range(2):
-        with pytest.raises(NotComputableError):
-            compiler.compile(request_of(3, first=0))
-
-    assert len(compiler) == 0
-
-
 def compile_in_threads(
     compiler: CachingCompiler, count: int, begun: threading.Event, go_on: threading.Event
 ) -> list[object]:
@@ -85,8 +62,11 @@ def compile_in_threads(
     return results
 
 
-def test_threads_that_want_the_same_compile_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other threads wait for a compilation in progress, and get its result."""
+@pytest.mark.parametrize(("count", "is_interrupted"), [(4, False), (3, True)])
+def test_threads_that_want_the_same_compile_it_once(
+    count: int, is_interrupted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others wait for a compilation in progress; one of them compiles if it is interrupted."""
     begun, go_on = threading.Event(), threading.Event()
     calls = []
     compile_really = nnet3_compiler.compile_computation
@@ -95,42 +75,17 @@ def test_threads_that_want_the_same_compile_it_once(monkeypatch: pytest.MonkeyPa
         calls.append(request)
         begun.set()
         assert go_on.wait(10)
+        if is_interrupted and len(calls) == 1:
+            raise KeyboardInterrupt
         return compile_really(nnet, request, options)
 
     monkeypatch.setattr(nnet3_compiler, "compile_computation", compile_slowly)
-    compiler = CachingCompiler(network())
 
-    results = compile_in_threads(compiler, 4, begun, go_on)
+    results = compile_in_threads(CachingCompiler(network()), count, begun, go_on)
 
-    assert len(calls) == 1
-    assert len(results) == 4
+    assert len(calls) == 1 + is_interrupted
+    assert len(results) == count - is_interrupted
     assert all(result is results[0] for result in results)
-
-
-def test_an_interrupted_thread_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a compilation is interrupted, a waiting thread compiles."""
-    begun, go_on = threading.Event(), threading.Event()
-    calls = []
-    compile_really = nnet3_compiler.compile_computation
-
-    def interrupted_at_first(
-        nnet: Nnet, request: ComputationRequest, options: CompilerOptions
-    ) -> object:
-        calls.append(request)
-        if len(calls) > 1:
-            return compile_really(nnet, request, options)
-        begun.set()
-        assert go_on.wait(10)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(nnet3_compiler, "compile_computation", interrupted_at_first)
-    compiler = CachingCompiler(network())
-
-    results = compile_in_threads(compiler, 3, begun, go_on)
-
-    assert len(calls) == 2
-    assert len(results) == 2
-    assert results[0] is results[1]
 
 
 def test_loading_replaces_nothing(tmp_path) -> None:
@@ -163,10 +118,8 @@ def test_a_saved_cache_is_read_back(tmp_path, monkeypatch: pytest.MonkeyPatch) -
 
 def with_learning_rate(nnet: Nnet, name: str, learning_rate: float) -> Nnet:
     """The network with another learning rate of one component."""
-    components = list(nnet.components)
-    number = nnet.component_index(name)
-    components[number] = attrs.evolve(components[number], learning_rate=learning_rate)
-    return attrs.evolve(nnet, components=components)
+    changed = nnet.component(name).replace(learning_rate=learning_rate)
+    return nnet.with_components({name: changed})
 
 
 def test_other_parameters_and_learning_rates_do_not_matter(tmp_path) -> None:

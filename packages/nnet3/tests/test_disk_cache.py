@@ -18,6 +18,8 @@ import nnet3_compiler
 import numpy as np
 import pytest
 import small_networks
+from model_cases import network_with_the_past as network
+from model_cases import request_of
 from nnet3 import CachingCompiler, disk_cache, known_results
 from nnet3.disk_cache import DiskCache, folder_of
 from nnet3_compiler import CompilationError, CompilerOptions
@@ -27,22 +29,11 @@ from nnet3_descriptors.components import RectifiedLinearComponent
 from nnet3_descriptors.editing import rename_node
 from nnet3_graph import NotComputableError
 from nnet3_optimizer import OptimizeOptions
-from small_networks import request_for, stacked
+from small_networks import stacked
 
 KEY = "0123456789abcdef"
 
 fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
-
-
-def network(dim: int = 4) -> Nnet:
-    """A network that needs one frame of left context."""
-    affine = f"a Affine input-dim=6 output-dim={dim}"
-    return small_networks.network(stacked(3, affine, splice="Append(Offset(input, -1), input)"))
-
-
-def request_of(frames: int, first: int = -1) -> ComputationRequest:
-    """A request for the given number of output frames."""
-    return request_for(range(first, frames), range(frames))
 
 
 def entries_of(folder: Path) -> list[Path]:
@@ -316,9 +307,11 @@ def test_an_entry_that_is_whole_is_read_as_strictly_as_any_file(
 
 def test_failures_are_not_kept(tmp_path: Path) -> None:
     """A request that can't be computed says so each time."""
-    for _ in range(2):
+    compiler = CachingCompiler(network(), cache_dir=tmp_path)
+    for each in (compiler, compiler, CachingCompiler(network(), cache_dir=tmp_path)):
         with pytest.raises(NotComputableError, match="cannot compute"):
-            CachingCompiler(network(), cache_dir=tmp_path).compile(request_of(3, first=0))
+            each.compile(request_of(3, first=0))
+    assert len(compiler) == 0
     with pytest.raises(CompilationError, match="expected a ComputationRequest, found str"):
         CachingCompiler(network(), cache_dir=tmp_path).compile("output")
     assert not entries_of(tmp_path)

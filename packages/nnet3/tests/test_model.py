@@ -9,6 +9,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -72,16 +73,6 @@ def blas_threads() -> set[int]:
 class TestChunks:
     """The size of chunks changes outputs only where it does so in Kaldi."""
 
-    @pytest.mark.parametrize("size", [1, 7, 20, 33, 1000])
-    def test_without_recurrence_chunks_do_not_matter(self, size: int) -> None:
-        """A time-delay network gives the same output for chunks of any size."""
-        model = Model(network(TDNN))
-
-        assert_same(
-            model.compute(frames(33), frames_per_chunk=size),
-            model.compute(frames(33), frames_per_chunk=33),
-        )
-
     def test_one_column_of_four(self) -> None:
         """A sigmoid of one column of a matrix of four is applied to each element."""
         model = Model(network(ONE_COLUMN))
@@ -90,22 +81,6 @@ class TestChunks:
         y = np.column_stack((x, 1.0 / (1.0 + np.exp(-x[:, 1].astype(float)))))
 
         assert_same(model.compute(x), y @ linear.T)
-
-    def test_subsampling_takes_every_third_row(self) -> None:
-        """With frame_subsampling_factor=3, rows are those of frames 0, 3, 6, ..."""
-        model = Model(network(TDNN))
-
-        assert_same(
-            model.compute(frames(50), frame_subsampling_factor=3, frames_per_chunk=10),
-            model.compute(frames(50))[::3],
-        )
-
-    def test_edges_repeat(self) -> None:
-        """Beyond its ends, an utterance is continued by its first and last frame."""
-        model = Model(network(TDNN))
-        padded = np.pad(frames(10), ((5, 5), (0, 0)), mode="edge")
-
-        assert_same(model.compute(frames(10)), model.compute(padded)[5:-5])
 
     def test_few_shapes_are_compiled(self) -> None:
         """Chunks of one shape share a computation; the number of kept computations is limited."""
@@ -146,20 +121,6 @@ class TestIvectors:
             without.compute(frames(40), frames_per_chunk=10, **options),
         )
         assert model.stream(frames_per_chunk=10).chunk_size == 10
-
-    def test_online_rows_follow_the_chunks(self) -> None:
-        """A chunk uses the row for its middle."""
-        model = Model(network(WITH_IVECTOR))
-        online = frames(4, dim=2, seed=1)
-        features = frames(40)
-
-        actual = model.compute(
-            features, online_ivectors=online, online_ivector_period=10, frames_per_chunk=10
-        )
-
-        for row in range(4):
-            part = slice(10 * row, 10 * row + 10)
-            assert_same(actual[part], model.compute(features[part], online[row]))
 
     def test_period_of_others(self) -> None:
         """A single i-vector serves the whole utterance, whatever the period."""
@@ -345,18 +306,18 @@ class TestUntrained:
         )
 
 
-def test_threads_share_a_model() -> None:
-    """Several threads give the outputs of one thread, bit by bit."""
-    model = Model(network(TDNN))
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_share_a_model(threads: int) -> None:
+    """Several callers have the outputs of one, bit by bit, whether or not chunks have threads."""
     utterances = [frames(20 + n % 7, seed=n) for n in range(60)]
-    expected = [model.compute(utterance) for utterance in utterances]
+    alone, shared = (Model(network(TDNN), threads=threads) for _ in range(2))
 
-    shared = Model(network(TDNN))
-    with ThreadPoolExecutor(8) as pool:
-        actual = list(pool.map(shared.compute, utterances))
+    def outputs(model: Model, pool: ThreadPoolExecutor) -> list[np.ndarray]:
+        return list(pool.map(partial(model.compute, frames_per_chunk=5), utterances))
 
-    for one, many in zip(expected, actual, strict=True):
-        np.testing.assert_array_equal(one, many)
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(8) as several:
+        for expected, found in zip(outputs(alone, one), outputs(shared, several), strict=True):
+            np.testing.assert_array_equal(found, expected)
 
 
 def test_tasks_in_any_order() -> None:
@@ -406,18 +367,6 @@ class TestSeveralThreads:
         np.testing.assert_array_equal(
             shared.xvector(frames(34), **options), alone.xvector(frames(34), **options)
         )
-
-    def test_many_callers(self) -> None:
-        """Of several callers one at a time uses the threads, and all get the same outputs."""
-        model = Model(network(TDNN), threads=2)
-        utterances = [frames(20 + n % 7, seed=n) for n in range(40)]
-        expected = [model.compute(utterance, frames_per_chunk=5) for utterance in utterances]
-
-        with ThreadPoolExecutor(4) as pool:
-            found = list(pool.map(lambda u: model.compute(u, frames_per_chunk=5), utterances))
-
-        for one, many in zip(expected, found, strict=True):
-            np.testing.assert_array_equal(one, many)
 
 
 def test_interrupted_computers_are_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,20 +69,6 @@ def pushed(stream: Stream, values: np.ndarray, sizes: Random, most: int = 9) -> 
 class TestOneSequence:
     """Frames of one sequence."""
 
-    @pytest.mark.parametrize("config", [TDNN, RECURRENT])
-    @pytest.mark.parametrize(("chunk", "subsampling"), [(1, 1), (7, 1), (1, 3)])
-    def test_pushes_of_any_size(self, config: str, chunk: int, subsampling: int) -> None:
-        """The outputs are those of the whole utterance, of any length."""
-        model, sizes = Model(network(config)), Random(1)
-        stream = model.stream(frames_per_chunk=chunk, frame_subsampling_factor=subsampling)
-
-        for count in (1, 6, 7, 33):
-            values = frames(count, seed=count)
-            assert_same(
-                pushed(stream, values, sizes),
-                model.compute(values, frames_per_chunk=count, frame_subsampling_factor=subsampling),
-            )
-
     def test_outputs_come_at_once(self) -> None:
         """The outputs of a chunk are there with the last frame that it needs."""
         stream = Model(network(TDNN)).stream(frames_per_chunk=5)
@@ -113,26 +99,6 @@ class TestOneSequence:
             parts.append(stream.push(values))
 
         assert_same(np.concatenate([*parts, stream.finish()]), model.compute(frames(33)))
-
-    def test_scores(self) -> None:
-        """Priors, scale and exponential are those of `compute`."""
-        model = Model(network(TDNN), priors=[0.2, 0.3, 0.5])
-        options = {"use_priors": True, "acoustic_scale": 0.1, "apply_exp": True}
-
-        assert_same(
-            pushed(model.stream(**options), frames(50), Random(0)),
-            model.compute(frames(50), **options),
-        )
-
-    def test_more_left_context(self) -> None:
-        """For recurrences, the first frame is repeated before the beginning."""
-        model = Model(network(RECURRENT))
-        stream = model.stream(frames_per_chunk=8, extra_left_context_initial=5)
-
-        assert_same(
-            pushed(stream, frames(40), Random(0)),
-            model.compute(frames(40), frames_per_chunk=40, extra_left_context_initial=5),
-        )
 
     def test_a_network_that_reads_the_past_only(self) -> None:
         """Outputs appear only after the frames that they belong to."""
@@ -183,18 +149,6 @@ class TestOneSequence:
 
 class TestIvectors:
     """I-vectors that change over time."""
-
-    def test_one_for_all(self) -> None:
-        """A constant i-vector serves all frames."""
-        model, ivector = Model(network(WITH_IVECTOR)), frames(1, dim=2, seed=5)[0]
-        for period in (None, 5):
-            stream = model.stream(frames_per_chunk=10, ivector_period=period)
-            first = stream.push(frames(33)[:3], ivector)
-            rest = stream.push(frames(33)[3:])
-
-            assert_same(
-                np.concatenate([first, rest, stream.finish()]), model.compute(frames(33), ivector)
-            )
 
     def test_one_in_each_chunk(self) -> None:
         """A chunk uses the i-vector at the last frame that it reads, as in Kaldi."""
