@@ -14,7 +14,7 @@ from nnet3_runtime_cuda.arrays import FloatArray, as_array, as_matrix, check_out
 
 from nnet3.batches.forming import BatchOptions
 from nnet3.batches.larger_chunks import LargerChunks, in_groups, request_of, rounded_up
-from nnet3.batches.runs import Run, Work, compute_alone
+from nnet3.batches.runs import Run, Work
 from nnet3.chunks import Chunk, ChunkOptions, check_memory, chunks, full_chunks, online_ivector_row
 from nnet3.computer_pool import ComputerPool
 from nnet3.output_scores import ScoreOptions
@@ -110,7 +110,9 @@ class _Utterance(NamedTuple):
 
     def compute(self, chunk: Chunk, *, is_alone: bool) -> None:
         """Computes a chunk, on the calling thread alone or on all threads."""
-        compute_alone(self.network.pool, self._run(chunk, chunk), is_alone=is_alone)
+        request = request_of(chunk, self.step, self.network.nnet)
+        outputs = self.network.pool.forward(request, self._inputs(chunk, chunk), is_alone=is_alone)
+        self._put(chunk, outputs["output"])
 
     def runs(self, batch: BatchOptions) -> Iterator[Run]:
         """The chunks as runs: some in a row as one run, where its outputs are the same."""
@@ -141,7 +143,7 @@ class _Utterance(NamedTuple):
         )
 
     def _run(self, chunk: Chunk, larger: Chunk, num_chunks: int = 1) -> Run:
-        """A chunk as a run, which computes a larger one, or the chunk itself."""
+        """A chunk as a run, which computes a larger one."""
         return Run(
             request=request_of(larger, self.step, self.network.nnet),
             inputs=partial(self._inputs, chunk, larger),

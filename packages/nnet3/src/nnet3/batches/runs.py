@@ -56,11 +56,6 @@ class Work:
     runs: Sequence[Run] = ()
 
 
-def compute_alone(pool: ComputerPool, run: Run, *, is_alone: bool) -> None:
-    """Computes a run by itself, and hands its outputs on; see `ComputerPool.forward`."""
-    run.take(pool.forward(run.request, run.inputs(), is_alone=is_alone)["output"])
-
-
 def compute_together(pool: ComputerPool, runs: Sequence[Run], size: int) -> dict[int, Nnet3Error]:
     """Computes runs with equal requests, and hands their outputs on.
 
