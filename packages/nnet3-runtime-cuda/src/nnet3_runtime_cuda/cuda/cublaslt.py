@@ -136,28 +136,29 @@ class Library:
 
     def create(self, kind: str, *arguments: object) -> Handle:
         """An object of the library: cublasLt<kind>Create."""
-        handle = pointer()
+        handle = Handle()
+        handle.library, handle.kind = self, kind
         self.call(f"cublasLt{kind}Create", byref(handle), *arguments)
-        return Handle(self, kind, handle)
+        destroy = weakref.finalize(handle, self.call, f"cublasLt{kind}Destroy", handle.value)
+        destroy.atexit = False  # the driver may be gone by then
+        return handle
 
 
-class Handle:
-    """An object of the library, destroyed with the last reference to this one.
+class Handle(pointer):
+    """The address of an object of the library, destroyed with the last reference to this one.
 
-    It is passed to the library's functions as it is.
+    Attributes:
+        library: The library.
+        kind: As the names of its functions have it: "MatmulDesc".
     """
 
-    def __init__(self, library: Library, kind: str, value: ctypes.c_void_p) -> None:
-        self._library = library
-        self._kind = kind
-        self._as_parameter_ = value  # ctypes asks for it
-        destroy = weakref.finalize(self, library.call, f"cublasLt{kind}Destroy", value)
-        destroy.atexit = False  # the driver may be gone by then
+    library: Library
+    kind: str
 
     def set(self, attribute: int, value: Any) -> None:
         """Sets an attribute to a ctypes value, whose size must be that of the attribute."""
-        name = f"cublasLt{self._kind}SetAttribute"
-        self._library.call(name, self, attribute, byref(value), ctypes.sizeof(value))
+        name = f"cublasLt{self.kind}SetAttribute"
+        self.library.call(name, self, attribute, byref(value), ctypes.sizeof(value))
 
 
 class CublasLt:
@@ -220,12 +221,12 @@ class CublasLt:
             *(self._context, description, factors[0], *b, *a, factors[1], *addend, *out),
             byref(choice.algorithm),
         )
+        call, needed = self._library.call, choice.workspace_bytes
 
         def run(workspace: int, stream: int) -> None:
-            needed = choice.workspace_bytes
-            self._library.call("cublasLtMatmul", *arguments, workspace, needed, stream)
+            call("cublasLtMatmul", *arguments, workspace, needed, stream)
 
-        return choice.workspace_bytes, run
+        return needed, run
 
     def _describe(self, gemm: Gemm, precision: Precision) -> Handle:
         description = self._library.create("MatmulDesc", COMPUTE_TYPE[precision], R_32F)

@@ -17,7 +17,6 @@ from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_computation.computation import N, NnetComputation
@@ -88,26 +87,19 @@ def _root(array: Array) -> Array:
     return root
 
 
-@attrs.define(eq=False)
 class Region:
     """A stretch of memory.
 
     Attributes:
+        array: The array that keeps the shadow alive, (nbytes,) uint8.
         shadow: Its address on the host.
         device: Its address on the device; 0 before it has one.
         nbytes: Its size.
-        array: The array that keeps the shadow alive, (nbytes,) uint8.
     """
 
-    shadow: int
-    device: int
-    nbytes: int
-    array: Array
-
-    @classmethod
-    def of(cls, memory: Array, device: int) -> Region:
-        """The region of host memory, (bytes,) uint8."""
-        return cls(_pointer(memory), device, memory.nbytes, memory)
+    def __init__(self, array: Array, device: int = 0) -> None:
+        self.array, self.device = array, device
+        self.shadow, self.nbytes = _pointer(array), array.nbytes
 
 
 class ShadowMemory:
@@ -143,7 +135,7 @@ class ShadowMemory:
 
     def place(self, memory: Array, *, zeroed: bool = False) -> Region:
         """Gives a stretch of host memory, (bytes,) uint8, memory on the device."""
-        region = self.insert(Region.of(memory, self.allocate(memory.nbytes)))
+        region = self.insert(Region(memory, self.allocate(memory.nbytes)))
         if zeroed:
             self.platform.clear(region.device, region.nbytes)
         return region
@@ -184,13 +176,13 @@ class ShadowMemory:
         """Copies whole contiguous arrays from the device into their shadows."""
         for array in arrays:
             if array.size and self.find(array) is not None:
-                self.platform.download(self.address(_pointer(array)), array)
+                self.platform.download(self.address_of(array), array)
 
     def push(self, arrays: Iterable[Array]) -> None:
         """Copies contiguous arrays of the shadow to the device, if they are there."""
         for array in arrays:
             if array.size and self.find(array) is not None:
-                self.platform.upload(self.address(_pointer(array)), array)
+                self.platform.upload(self.address_of(array), array)
 
     def close(self) -> None:
         """Gives the memory of the device back."""
@@ -227,7 +219,7 @@ class ProgramMemory(ShadowMemory):
 
     def place(self, memory: Array, *, zeroed: bool = False) -> Region:
         """Gives host memory, (bytes,) uint8, a region that has no address on the device yet."""
-        region = Region.of(memory, 0)
+        region = Region(memory)
         self._planned.append((region, zeroed))
         return self.insert(region)
 

@@ -27,7 +27,7 @@ class Properties:
     Attributes:
         name: For messages: "NVIDIA H200", "host".
         compute_capability: (major, minor); (0, 0) for the processor.
-        multiprocessors: Kernels are cut into a few blocks for each of them.
+        multiprocessors: Their number.
         total_bytes: Memory of the device.
         free_bytes: The bytes that can be allocated now.
     """

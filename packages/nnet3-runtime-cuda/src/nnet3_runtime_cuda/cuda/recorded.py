@@ -127,7 +127,10 @@ def _overlap(a: View, b: View) -> bool:
     """Whether views of the same stretch of memory share elements; True if hard to tell."""
     end = max(a.end, b.end)
     memory = np.lib.stride_tricks.as_strided(_BYTE, shape=(end,), strides=(1,))
-    return bool(_may_meet(_array(memory, a), _array(memory, b)))
+    try:
+        return bool(np.shares_memory(_array(memory, a), _array(memory, b), max_work=10_000))  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
 
 
 _BYTE = np.zeros(1, dtype=np.uint8)
@@ -141,13 +144,6 @@ def _array(memory: Array, view: View) -> Array:
         strides=(*(stride * size for stride in view.strides), 1),
     )
     return array
-
-
-def _may_meet(a: Array, b: Array) -> bool:
-    try:
-        return bool(np.shares_memory(a, b, max_work=10_000))  # type: ignore[arg-type]
-    except np.exceptions.TooHardError:
-        return True
 
 
 Guards = tuple[View, ...]
@@ -339,7 +335,7 @@ class HandWritten:
     """A kernel written by hand, for operands of given shapes.
 
     Attributes:
-        name: A short description, for messages.
+        name: A short description, for tables of kernels.
         source: Text with one `extern "C" __global__` kernel; "@" stands for its name.
         grid: Number of blocks.
         block: Threads of each.
