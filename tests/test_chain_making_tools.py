@@ -101,20 +101,34 @@ def test_supervisions_of_what_does_not_fit() -> None:
     assert errors.endswith("chain-get-supervision: 2 of 2 utterances failed\n")
 
 
-def test_supervisions_of_lattices() -> None:
-    """Phone lattices become Kaldi's supervisions; one without alignment is left out."""
-    folder = CHAIN_REFERENCE / "lattices"
-    lines = (folder / "lattices.txt").read_text()
-    Path("lattices.txt").write_text(
-        f"{lines}bad \n0 1 5 0,0,1\n1 2 5 0,0,1\n1\n2\n\n", encoding="utf-8"
-    )
-    command = kaldi_commands(folder)["supervision"]
+@pytest.mark.parametrize("lattices", ["lattices.txt", "lattices.ark"])
+@pytest.mark.parametrize(
+    ("name", "archive"), [("supervision", "sup.ark"), ("scaled", "sup.scaled.ark")]
+)
+def test_supervisions_of_lattices(name: str, archive: str, lattices: str) -> None:
+    """Phone lattices become Kaldi's supervisions, state by state, with graph costs within 1e-5.
 
-    errors = run(command.replace("../digits/", "").replace("lattices.ark", "lattices.txt"))
+    Without scaling they are the same bytes. A lattice without alignment is left out.
+    """
+    folder = CHAIN_REFERENCE / "lattices"
+    bad = b"bad \n0 1 5 0,0,1\n1 2 5 0,0,1\n1\n2\n\n"
+    Path("lattices.ark").write_bytes((folder / lattices).read_bytes() + bad)
+
+    errors = run(kaldi_commands(folder)[name].replace("../digits/", ""))
 
     assert "for utterance bad: final state 1 of the lattice is at frame 1 of 2" in errors
     assert "information for 3 utterances, errors on 1" in errors
-    assert Path("sup.ark").read_bytes() == (folder / "sup.ark").read_bytes()
+    found, wanted = (read_by_key(each / archive, read_supervision) for each in (Path(), folder))
+    assert list(found) == list(wanted)
+    for known, kaldi in zip(found.values(), wanted.values(), strict=True):
+        assert known.frames_per_sequence == kaldi.frames_per_sequence
+        for column in ("labels", "destinations", "splits"):
+            mine, theirs = (getattr(each.fst, column) for each in (known, kaldi))
+            np.testing.assert_array_equal(mine, theirs)
+        assert known.fst.costs == pytest.approx(kaldi.fst.costs, abs=1e-5)
+        assert known.fst.final_costs == pytest.approx(kaldi.fst.final_costs, abs=1e-5)
+    is_same = Path(archive).read_bytes() == (folder / archive).read_bytes()
+    assert is_same or name == "scaled"
 
 
 def test_normalizes_examples() -> None:

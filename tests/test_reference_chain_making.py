@@ -33,7 +33,6 @@ from nnet3_training.chain.graphs import (
     SupervisionSplitter,
     make_denominator_fst,
     make_normalization_fst,
-    read_phone_lattice,
     supervision_of,
     unconstrained,
 )
@@ -95,35 +94,6 @@ def test_supervisions_of_sequences(folder: Path) -> None:
         assert largest_difference(found.fst, wanted.fst) < 1e-5
         assert found.frames_per_sequence == wanted.frames_per_sequence
         assert found.label_dim == wanted.label_dim
-
-
-SCALED = SupervisionOptions(
-    frame_subsampling_factor=3, lm_scale=0.5, left_tolerance=2, right_tolerance=1
-)
-
-
-@pytest.mark.parametrize("lattices", ["lattices.txt", "lattices.ark"])
-@pytest.mark.parametrize(
-    ("wanted", "options"),
-    [("sup.ark", SupervisionOptions(frame_subsampling_factor=3)), ("sup.scaled.ark", SCALED)],
-    ids=["plain", "scaled"],
-)
-def test_supervisions_of_lattices(lattices: str, wanted: str, options: SupervisionOptions) -> None:
-    """Supervisions are chain-get-supervision's, state by state, with graph costs within 1e-5."""
-    known = read_by_key(LATTICES / wanted, read_supervision)
-    given = read_by_key(LATTICES / lattices, read_phone_lattice)
-    assert len(given) == len(known) == 3
-    for key, lattice in given.items():
-        proto = ProtoSupervision.from_lattice(lattice, options)
-        found = supervision_of(proto, *system(DIGITS))
-
-        fst, kaldi = found.fst, known[key].fst
-        assert fst.labels.tolist() == kaldi.labels.tolist()
-        assert fst.destinations.tolist() == kaldi.destinations.tolist()
-        assert fst.splits.tolist() == kaldi.splits.tolist()
-        assert fst.costs == pytest.approx(kaldi.costs, abs=1e-5)
-        assert fst.final_costs == pytest.approx(kaldi.final_costs, abs=1e-5)
-        assert found.frames_per_sequence == known[key].frames_per_sequence
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ installed; `nox -s nightly` installs it.
 import importlib.util
 import shutil
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import nnet3
 import numpy as np
@@ -143,38 +142,23 @@ def test_speakers(model: nnet3.Model, tmp_path: Path) -> None:
     assert np.abs(outputs(first.speaker) - outputs(None)).max() > 1e-2
 
 
-def run_compute(folder: Path, *arguments: str, expected: int = 0) -> CompletedProcess[str]:
-    """Runs nnet3-compute on the table wav.scp of a folder."""
-    tables = f"scp:{folder}/wav.scp", f"ark:{folder}/out.ark"
-    return run_tool("nnet3-compute", *arguments, *tables, expected=expected)
+@pytest.mark.parametrize("jobs", [0, 1])
+@pytest.mark.parametrize(
+    "chosen", [{}, {"frame_subsampling_factor": 1, "acoustic_scale": 0.5}], ids=["folder", "chosen"]
+)
+def test_tool(model: nnet3.Model, tmp_path: Path, chosen: dict[str, float], jobs: int) -> None:
+    """nnet3-compute takes a folder and WAV files, and options; it leaves out what it can't read."""
+    (tmp_path / "wav.scp").write_text(f"a {WAV}\nb {tmp_path / 'none.wav'}\nc {WAV}\n")
+    options = (f"--{name.replace('_', '-')}={value}" for name, value in chosen.items())
+    tables = f"scp:{tmp_path}/wav.scp", f"ark:{tmp_path}/out.ark"
 
+    given = f"--jobs={jobs}", *options, model.folder.path, *tables
+    done = run_tool("nnet3-compute", *given, expected=255)
 
-def test_tool(model: nnet3.Model, tmp_path: Path) -> None:
-    """nnet3-compute takes a folder and WAV files; options say other things than the folder."""
-    (tmp_path / "wav.scp").write_text(f"a {WAV}\nb {WAV}\n")
-
-    run_compute(tmp_path, str(model.folder.path))
-
-    found = dict(read_table(f"ark:{tmp_path / 'out.ark'}"))
-    assert list(found) == ["a", "b"]
-    np.testing.assert_allclose(found["a"], model.compute(WAV), atol=1e-5)
-    options = "--frame-subsampling-factor=1", "--acoustic-scale=0.5", str(model.folder.path)
-    run_compute(tmp_path, *options)
-    half = dict(read_table(f"ark:{tmp_path / 'out.ark'}"))["a"]
-    expected = model.compute(WAV, frame_subsampling_factor=1, acoustic_scale=0.5)
-    np.testing.assert_allclose(half, expected, atol=1e-5)
-
-
-def test_faults_of_the_tool(model: nnet3.Model, tmp_path: Path) -> None:
-    """nnet3-compute leaves out what it cannot read."""
-    (tmp_path / "wav.scp").write_text(f"a {WAV}\nb {tmp_path / 'none.wav'}\n")
-
-    for jobs in ("--jobs=0", "--jobs=1"):
-        done = run_compute(tmp_path, jobs, str(model.folder.path), expected=255)
-        assert "utterance 'b'" in done.stderr
-        found = dict(read_table(f"ark:{tmp_path / 'out.ark'}"))
-        assert list(found) == ["a"]
-        np.testing.assert_allclose(found["a"], model.compute(WAV), atol=1e-5)
+    assert "utterance 'b'" in done.stderr
+    found = dict(read_table(tables[1]))
+    assert list(found) == ["a", "c"]
+    np.testing.assert_allclose(found["a"], model.compute(WAV, **chosen), atol=1e-5)
 
 
 def test_looped_tool(model: nnet3.Model, tmp_path: Path) -> None:
