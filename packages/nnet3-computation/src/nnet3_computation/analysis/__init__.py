@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from nnet3_computation.analysis.layout import contain as contain
     from nnet3_computation.analysis.layout import overlap as overlap
     from nnet3_computation.analysis.uses import Reads as Reads
+    from nnet3_computation.analysis.uses import Rectangle as Rectangle
     from nnet3_computation.analysis.uses import Uses as Uses
 else:
     __getattr__, __dir__ = on_first_use(__name__)
