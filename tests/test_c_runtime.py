@@ -33,6 +33,8 @@ MODEL = DIGITS_EXAMPLE / "final.raw"
 FRAMES = 20
 LEFT, RIGHT = 12, 12
 SEEDS = range(100, 100 + int(os.environ.get("C_SEEDS", "4")))
+IN_8_BITS = ("--stream", "--frames=20", "--int8", "--weights",
+             f"--features=ark:{DIGITS_EXAMPLE}/test.feats.ark")  # fmt: skip
 TOOLS = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
 
@@ -97,10 +99,7 @@ def test_digits(target: Target, tmp_path: Path) -> None:
 
 def test_8_bits(tmp_path: Path) -> None:
     """The tool writes weights in 8 bits, and says how much outputs of a stream change."""
-    done = run_tool(
-        "nnet3-to-c", "--stream", "--frames=20", "--int8", "--weights",
-        f"--features=ark:{DIGITS_EXAMPLE}/test.feats.ark", MODEL, tmp_path / "digits.c",
-    )  # fmt: skip
+    done = run_tool("nnet3-to-c", *IN_8_BITS, MODEL, tmp_path / "digits.c")
 
     found = re.search(
         r"8 bits: ([\d,]+) of ([\d,]+) bytes of weights\. For ark:.*: [\d,]+ rows of output "
@@ -118,10 +117,7 @@ def test_a_compiler_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """A compiler that does not compile is one error."""
     monkeypatch.setenv("CC", "false")
 
-    done = run_tool(
-        "nnet3-to-c", "--stream", "--frames=20", "--int8", "--weights",
-        f"--features=ark:{DIGITS_EXAMPLE}/test.feats.ark", MODEL, tmp_path / "digits.c",
-    )  # fmt: skip
+    done = run_tool("nnet3-to-c", *IN_8_BITS, MODEL, tmp_path / "digits.c")
 
     assert done.returncode == 255
     assert re.search(r"^nnet3-to-c: .*'\S*false' failed: .* exit status 1\.\Z", done.stderr.strip())

@@ -15,6 +15,9 @@ REFUSED = {
     "nnet3-report final.raw final.raw": "expected a page to replace",
     "nnet3-to-onnx final.raw final.raw": READ,
     "nnet3-compute . scp:wav.scp ark:final.raw": READ,
+    "nnet3-compute final.raw ark:f.ark ark:f.ark": READ,
+    "nnet3-compute final.raw scp:f.scp ark:f.ark": READ,
+    "nnet3-compute final.raw scp:f.scp ark,scp:new.ark,link.ark": READ,
     "nnet3-compute-from-egs final.raw ark:egs.ark ark:final.raw": READ,
     "nnet3-acc-lda-stats final.raw ark:egs.ark final.raw": READ,
     "nnet3-train final.raw ark:egs.ark egs.ark": READ,
@@ -53,6 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ):
             assert run_tool(*shlex.split(command)).returncode == 0
         shutil.copy("f.scp", "copy.scp")
+        Path("link.ark").symlink_to("f.ark")
     return path
 
 

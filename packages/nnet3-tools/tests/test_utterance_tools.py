@@ -24,7 +24,7 @@ from nnet3.batches.runs import Run
 from nnet3.computer_pool import ComputerPool
 from nnet3_descriptors import Nnet3Error, read_nnet, write_nnet
 from nnet3_descriptors.files import Reader, read_entries
-from nnet3_tables import MatrixWriter, TableError, TableWarning, VectorWriter, read_table
+from nnet3_tables import MatrixWriter, TableWarning, VectorWriter, read_table
 from nnet3_tools.compute.chunks import nnet3_compute, nnet3_compute_batch, nnet3_compute_looped
 from nnet3_tools.compute.utterances import num_utterances, total_of
 from nnet3_tools.compute.xvectors import nnet3_xvector_compute, nnet3_xvector_compute_batched
@@ -98,10 +98,15 @@ def compute(
     return invoke(command, *options, folder / model, *tables)
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_compute(folder: Path, threads: int) -> None:
-    """All utterances are written in order, however many are computed at a time."""
-    done = compute(folder, f"--num-threads={threads}")
+def test_tables_and_models_of_commands(folder: Path) -> None:
+    """All utterances are written in order; the model and tables can come from commands."""
+    done = invoke(
+        nnet3_compute,
+        "--num-threads=3",
+        f"cat {folder / 'final.raw'} |",
+        f"ark:cat {folder / 'feats.ark'} |",
+        f"ark:| cat > {folder / 'output.ark'}",
+    )
 
     assert done.return_value == 0
     assert "12 utterances, 522 frames" in done.stderr
@@ -149,19 +154,6 @@ def test_options_about_how_kaldi_computes(folder: Path) -> None:
     assert_outputs(folder, load(folder / "final.raw").compute)
 
 
-def test_model_from_a_command(folder: Path) -> None:
-    """The model can come from a command."""
-    done = invoke(
-        nnet3_compute,
-        f"cat {folder / 'final.raw'} |",
-        f"ark:cat {folder / 'feats.ark'} |",
-        f"ark:| cat > {folder / 'output.ark'}",
-    )
-
-    assert done.return_value == 0
-    assert list(arrays_of(folder / "output.ark")) == list(features())
-
-
 @pytest.mark.parametrize("command", COMPUTING)
 def test_failures_are_counted(folder: Path, command: click.Command) -> None:
     """Each failure gives a line that names the utterance; the others are written in order."""
@@ -182,29 +174,13 @@ def test_failures_are_counted(folder: Path, command: click.Command) -> None:
     assert lines[2].startswith(f"LOG ({command.name}) Time taken ")
     assert "s: real-time factor assuming 100 frames/sec is " in lines[2]
     assert lines[3] == f"LOG ({command.name}) Done 10 utterances, failed for 2"
-    assert lines[4].endswith(" seconds taken in nnet3 compilation total")
+    assert re.search(r" [0-9.e-]+ seconds taken in nnet3 compilation total$", lines[4])
     assert "10 utterances, 2 failed" in lines[5]
+    whole, compiling = map(float, re.findall(r"([0-9.]+) s\b", lines[5]))
+    assert compiling <= whole
     assert list(arrays_of(folder / "output.ark")) == [
         k for k in features() if k not in ("u02", "u05")
     ]
-
-
-@pytest.mark.parametrize("features", ["ark:feats.ark", "scp:feats.scp"])
-@pytest.mark.parametrize("table", ["ark:feats.ark", "ark,scp:new.ark,link.ark", "ark:final.raw"])
-def test_what_is_read_is_not_overwritten(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, features: str, table: str
-) -> None:
-    """An output that is also the model or the features is refused; both stay unchanged."""
-    monkeypatch.chdir(folder)
-    Path("link.ark").symlink_to("feats.ark")
-    Path("feats.scp").write_text("u00 feats.ark:4[0:2]\n", encoding="utf-8")
-    before = [Path(name).read_bytes() for name in ("final.raw", "feats.ark")]
-
-    done = invoke(nnet3_compute, "final.raw", features, table)
-
-    assert isinstance(done.exception, TableError)
-    assert "it is read at the same time" in str(done.exception)
-    assert [Path(name).read_bytes() for name in ("final.raw", "feats.ark")] == before
 
 
 @pytest.mark.skipif(os.name != "posix", reason="closes standard streams in a POSIX shell")
@@ -417,19 +393,6 @@ def test_command_line_is_echoed(folder: Path) -> None:
         "",
     ]
     assert silent.stderr.startswith("LOG (nnet3-compute) Time taken ")
-
-
-@pytest.mark.parametrize("command", COMPUTING)
-def test_compiling_is_part_of_the_whole(folder: Path, command: click.Command) -> None:
-    """The time of compiling is part of the total, and Kaldi's log lines are printed."""
-    done = compute(folder, "--print-args=false", "--num-threads=2", command=command)
-
-    taken, counted, compiled, last = done.stderr.splitlines()
-    assert re.fullmatch(r"LOG \(.*\) [0-9.e-]+ seconds taken in nnet3 compilation total", compiled)
-    assert re.search(r"^LOG \(.*\) Time taken .*s: real-time factor assuming 100 frames", taken)
-    assert counted.endswith(" Done 12 utterances, failed for 0")
-    whole, compiling = map(float, re.findall(r"([0-9.]+) s\b", last))
-    assert compiling <= whole
 
 
 def test_total_of_the_bar(folder: Path) -> None:
