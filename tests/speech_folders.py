@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-import kaldifst
 import numpy as np
 from nnet3_descriptors import AcousticModel, parse_config, write_acoustic_model, write_nnet
-from nnet3_descriptors.model_files import HmmState, TransitionModel
 from nnet3_speech import Plda, apply_transform, estimate_lda, normalize_length
 from nnet3_tables import write_matrix, write_vector
+from small_graph import MODEL, small_graph
 from small_networks import network, stacked
 
 NETWORK = stacked(
@@ -22,46 +21,19 @@ XVECTOR_NETWORK = stacked(
     "embedding NaturalGradientAffine input-dim=16 output-dim=6",
     "speakers NaturalGradientAffine input-dim=6 output-dim=9",
 )
-CHAIN = (
-    HmmState(forward_pdf_class=0, self_loop_pdf_class=1, transitions=((0, 0.5), (1, 0.5))),
-    HmmState(forward_pdf_class=-1, self_loop_pdf_class=-1, transitions=()),
-)
 PHONES = {"<eps>": 0, "a_B": 1, "a_E": 2, "o_S": 3, "#0": 4}
 
 
-GRAPH = """
-0 1 2 1 0.5
-1 1 1 0 0.5
-1 2 4 0 0.5
-2 2 3 0 0.5
-0 3 6 2 0.5
-3 3 5 0 0.5
-2 0 0 0
-3 0 0 0
-2
-3
-"""
-"""Any sequence of the words "aa" (phones a_B and a_E) and "o"; transition-ids 2, 4, 6 enter."""
-
-
 def make_transcriber(root: Path, rate: int = 16000) -> Path:
-    """A folder with a network of random parameters, two words and their phones.
+    """A folder with a network of random parameters, and a graph of the words "aa" and "o".
 
     Args:
         root: Where to make it.
         rate: Samples in a second of its recordings.
     """
     (root / "graph" / "phones").mkdir(parents=True)
-    transitions = TransitionModel(
-        phones=(1, 2, 3),
-        phone_entries=(-1, 0, 0, 0),
-        entries=(CHAIN,),
-        tuples=((1, 0, 0, 1), (2, 0, 2, 3), (3, 0, 4, 5)),
-        log_probs=np.log(np.array([1.0, *[0.5] * 6], np.float32)),
-        chain=True,
-    )
     model = AcousticModel(
-        transition_model=transitions,
+        transition_model=MODEL,
         nnet=network(NETWORK),
         left_context=1,
         right_context=1,
@@ -72,7 +44,7 @@ def make_transcriber(root: Path, rate: int = 16000) -> Path:
     (root / "phones.txt").write_text("".join(f"{name} {n}\n" for name, n in PHONES.items()))
     (root / "graph" / "words.txt").write_text("<eps> 0\naa 1\no 2\n")
     (root / "graph" / "phones" / "word_boundary.int").write_text("1 begin\n2 end\n3 singleton\n")
-    kaldifst.compile(GRAPH).write(str(root / "graph" / "HCLG.fst"))
+    small_graph().write(str(root / "graph" / "HCLG.fst"))
     return root
 
 

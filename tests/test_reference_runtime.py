@@ -50,15 +50,6 @@ def test_values(
     check_values(computer_type(nnet, compile_program(nnet, case.request)), case, dtype)
 
 
-@parametrize_cases()
-def test_threads_that_share_all_work(case: ReferenceCase, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three threads that share even the smallest operations compute the same."""
-    monkeypatch.setattr(recorder, "FEWEST_SHARED", 1)
-    nnet = network(case)
-
-    check_values(NnetComputer(nnet, optimized(nnet, case.request), threads=3), case)
-
-
 @pytest.mark.parametrize("threads", [1, 3])
 @parametrize_cases(only=lambda case: "params_after4" in case.arrays)
 def test_training_steps(case: ReferenceCase, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
