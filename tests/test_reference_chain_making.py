@@ -39,7 +39,6 @@ from nnet3_training.chain.graphs import (
 from reference_cases import CHAIN_REFERENCE
 
 DIGITS = CHAIN_REFERENCE / "digits"
-LATTICES = CHAIN_REFERENCE / "lattices"
 UNCONSTRAINED = CHAIN_REFERENCE / "unconstrained"
 
 

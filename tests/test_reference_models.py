@@ -1,6 +1,8 @@
 """Networks are read, described, edited and written as Kaldi does."""
 
 import io
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -114,28 +116,35 @@ EDITS = {
     "svd": "apply-svd name=tdnn4.affine bottleneck-dim=16 shrinkage-threshold=0.999",
 }
 
+KALDIS_PAIRS = CollapseOptions(dropout=False, batchnorm=False)
+"""The pairs of components that Kaldi's preparation collapses."""
 
-def assert_reproduced(nnet: Nnet, name: str, *, except_for: tuple[str, ...] = ()) -> None:
-    """Checks the info text, and the arrays, against those of Kaldi's copy."""
-    copy = read_nnet(COPIES / f"{name}.raw")
+
+COPIED: dict[str, Callable[[Nnet], Nnet]] = {
+    **{name: partial(apply_edits, text=edits) for name, edits in EDITS.items()},
+    "prepare-for-test": lambda nnet: collapse_model(set_test_mode(nnet), KALDIS_PAIRS),
+    "scale": lambda nnet: scale(nnet, 0.5),
+    "average": lambda nnet: average(
+        [read_nnet(DIGITS_REFERENCE / "initial.raw"), nnet], [0.25, 0.75]
+    ),
+}
+"""What Kaldi's tools made of the digits network."""
+
+
+@pytest.mark.parametrize("name", COPIED)
+def test_networks_are_those_of_kaldis_tools(name: str) -> None:
+    """Edits, scales, averages and preparation for tests give what nnet3-copy and others wrote."""
+    nnet = COPIED[name](read_nnet(DIGITS_EXAMPLE / "final.raw"))
+
+    copy, context = read_nnet(COPIES / f"{name}.raw"), compute_context(nnet)
     info = COPIES / f"{name}.info.txt"
-    expected, arrays = copy.state_dict(), nnet.state_dict()
-
-    context = compute_context(nnet)
     assert nnet.info(context) == (info.read_text() if info.exists() else copy.info(context))
+    expected, arrays = copy.state_dict(), nnet.state_dict()
     assert expected.keys() == arrays.keys()
-    for key in expected.keys() - set(except_for):
+    factors = {"tdnn4.affine_a.params", "tdnn4.affine_b.linear_params"} if name == "svd" else set()
+    for key in expected.keys() - factors:
         # Kaldi's copying multiplies statistics by their count and divides them by it.
         np.testing.assert_allclose(arrays[key], expected[key], rtol=1e-6, err_msg=key)
-
-
-@pytest.mark.parametrize("name", EDITS)
-def test_edits_are_those_of_nnet3_copy(name: str) -> None:
-    """Each edit gives the network that Kaldi's tool wrote."""
-    nnet = apply_edits(read_nnet(DIGITS_EXAMPLE / "final.raw"), EDITS[name])
-
-    factors = ("tdnn4.affine_a.params", "tdnn4.affine_b.linear_params") if name == "svd" else ()
-    assert_reproduced(nnet, name, except_for=factors)
 
 
 def test_the_product_of_the_factors_is_that_of_nnet3_copy() -> None:
@@ -147,24 +156,3 @@ def test_the_product_of_the_factors_is_that_of_nnet3_copy() -> None:
         for arrays in (nnet.state_dict(), read_nnet(COPIES / "svd.raw").state_dict())
     ]
     np.testing.assert_allclose(*products, atol=1e-5)
-
-
-def test_collapsing_is_that_of_prepare_for_test() -> None:
-    """With Kaldi's choice of pairs, preparation for tests gives the network of Kaldi's tool."""
-    nnet = set_test_mode(read_nnet(DIGITS_EXAMPLE / "final.raw"))
-
-    collapsed = collapse_model(nnet, CollapseOptions(dropout=False, batchnorm=False))
-
-    assert_reproduced(collapsed, "prepare-for-test")
-
-
-def test_scaling_is_that_of_nnet3_copy() -> None:
-    """Parameters and numbers of frames are scaled as Kaldi's tool does."""
-    assert_reproduced(scale(read_nnet(DIGITS_EXAMPLE / "final.raw"), 0.5), "scale")
-
-
-def test_averaging_is_that_of_nnet3_average() -> None:
-    """Parameters and statistics of two models are averaged as Kaldi's tool does."""
-    models = [DIGITS_REFERENCE / "initial.raw", DIGITS_EXAMPLE / "final.raw"]
-
-    assert_reproduced(average([read_nnet(path) for path in models], [0.25, 0.75]), "average")
