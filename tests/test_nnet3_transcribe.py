@@ -26,36 +26,30 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_transcriber(tmp_path_factory.mktemp("model") / "small")
 
 
-def test_phones(folder: Path, tmp_path: Path) -> None:
-    """Phones are the best of each frame; --posteriors writes the table from which they come."""
+@pytest.mark.parametrize(
+    ("options", "columns"), [([], "a o"), (["--positions"], "a_B a_E o_S")], ids=["bare", "places"]
+)
+def test_phones(folder: Path, tmp_path: Path, options: list[str], columns: str) -> None:
+    """Phones are the best of each frame; --posteriors writes the table from which they come.
+
+    With --positions the places of phones in words are told apart.
+    """
     table = f"ark:{tmp_path / 'posteriors.ark'}"
 
-    done = transcribe(f"--posteriors={table}", "--units=phones", folder, WAV)
+    done = transcribe(*options, f"--posteriors={table}", "--units=phones", folder, WAV)
 
     model = nnet3.load(folder)
-    posteriors = model.phone_posteriors(model.compute(WAV))
-    bare, names = without_positions(posteriors, model.labels.phones)
+    posteriors, names = model.phone_posteriors(model.compute(WAV)), model.labels.phones
+    if not options:
+        posteriors, names = without_positions(posteriors, names)
     expected = [
         f"k2 1 {phone.start:.2f} {phone.end - phone.start:.2f} {phone.name} {phone.probability:.2f}"
-        for phone in best_phones(bare, names, 0.03)
+        for phone in best_phones(posteriors, names, 0.03)
     ]
     assert len(expected) > 1
     assert done.stdout.splitlines() == expected
-    np.testing.assert_array_equal(dict(read_table(table))["k2"], bare)
-    assert "Columns of posteriors: a o" in done.stderr
-
-
-def test_places_of_phones(folder: Path, tmp_path: Path) -> None:
-    """With --positions the places of phones in words are told apart."""
-    table = f"ark:{tmp_path / 'posteriors.ark'}"
-    options = "--positions", "--units=phones", f"--posteriors={table}"
-
-    done = transcribe(*options, folder, WAV)
-
-    assert "Columns of posteriors: a_B a_E o_S" in done.stderr
-    model = nnet3.load(folder)
-    expected = model.phone_posteriors(model.compute(WAV))
-    np.testing.assert_array_equal(dict(read_table(table))["k2"], expected)
+    np.testing.assert_array_equal(dict(read_table(table))["k2"], posteriors)
+    assert f"Columns of posteriors: {columns}" in done.stderr
 
 
 @pytest.mark.parametrize("nbest", [1, 3])

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -149,51 +148,6 @@ class TestOneSequence:
 
 class TestIvectors:
     """I-vectors that change over time."""
-
-    def test_one_in_each_chunk(self) -> None:
-        """A chunk uses the i-vector at the last frame that it reads, as in Kaldi."""
-        found = self.with_one_in_each_frame(period=None)
-        # Chunk k, of 10 frames, reads up to frame 10 k + 11, so its i-vector is from 10 k + 10 on.
-        assert_same(found, self.expected(lambda time: max(time // 10 * 10 + 1, 11)))
-
-    def test_a_period(self) -> None:
-        """A period uses the i-vector at the last of its frames that a chunk reads."""
-        found = self.with_one_in_each_frame(period=5)
-
-        def last_frame(time: int) -> int:
-            begin = time // 5 * 5
-            # Chunks read up to frames 11, 21, 31, ...: periods from 10, 20, 30 on are cut there.
-            return begin + 1 if begin >= 10 and begin % 10 == 0 else begin + 4
-
-        assert_same(found, self.expected(last_frame))
-
-    @staticmethod
-    def with_one_in_each_frame(period: int | None) -> np.ndarray:
-        """The outputs for 40 frames, each pushed with an i-vector."""
-        model = Model(network(WITH_IVECTOR))
-        stream = model.stream(frames_per_chunk=10, ivector_period=period)
-        vectors = frames(60, dim=2, seed=7)
-        parts = [stream.push(frames(52)[t : t + 1], vectors[t]) for t in range(52)]
-        return np.concatenate(parts)[:40]
-
-    @staticmethod
-    def expected(last_frame: Callable[[int], int]) -> np.ndarray:
-        """The outputs for 40 frames, if the i-vector of a time is that of frame last_frame(t)."""
-        nnet = network(WITH_IVECTOR)
-        first = nnet.component("first")
-        second = nnet.component("second")
-        vectors, values = frames(60, dim=2, seed=7), frames(52)
-        times = range(-3, 42)
-        rows = np.stack(
-            [
-                first.linear_params
-                @ np.concatenate([values[max(t, 0)], vectors[max(last_frame(t), 0)]])
-                + first.bias_params
-                for t in times
-            ]
-        )
-        spliced = np.concatenate([rows[:40], rows[5:45]], axis=1)
-        return spliced @ second.linear_params.T + second.bias_params
 
     def test_long_periods(self) -> None:
         """Thousands of frames may share an i-vector."""
