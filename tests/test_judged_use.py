@@ -15,7 +15,15 @@ AT_THE_TIME_OF_AN_IVECTOR = (125, 250, 317, 418)
 
 WITH_JOINED_CHUNKS = 84
 
-SEEDS = (*range(9), WITH_JOINED_CHUNKS, *AT_THE_TIME_OF_AN_IVECTOR)
+WITH_FULL_CHUNKS_AT_THE_ENDS = 178
+"""Outputs tell which of the full chunks have the extra context of the first and the last."""
+
+SEEDS = (
+    *range(9),
+    WITH_JOINED_CHUNKS,
+    WITH_FULL_CHUNKS_AT_THE_ENDS,
+    *AT_THE_TIME_OF_AN_IVECTOR,
+)
 
 verdict = cache(judged)
 
