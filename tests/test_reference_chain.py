@@ -202,7 +202,7 @@ class KaldiTrainer(Trainer):
         self.kaldi = KaldiDraws()
         for name in (*RELUS, SOFTMAX):
             number = self.nnet.component_names.index(name)
-            self._device_nnet.kernel(number).store.draws = self.kaldi.chances(name)
+            self._device_nnet.kernel(number).store.draw = self.kaldi.chances(name).__next__
 
     def is_constrained(self, component: int, minibatch: int) -> bool:
         """Whether Kaldi applied the constraint after this minibatch."""

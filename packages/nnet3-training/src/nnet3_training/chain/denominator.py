@@ -348,10 +348,9 @@ class DenominatorGraph:
         if key not in self._memory or len(self._memory[key]) < needed:
             self._memory[key] = modules.arrays.empty(needed, dtype=output.dtype)
         values = self._memory[key][:needed].reshape(rows, num_sequences)
-        ends = [(num_frames + more) * self.num_pairs for more in range(3)]
-        stored, factors, weighted, leaks = modules.arrays.split(values, ends)
-        entering = stored.reshape(num_frames, self.num_pairs, num_sequences)
-        return entering, factors, weighted, leaks
+        first, second, third = ((num_frames + more) * self.num_pairs for more in range(3))
+        entering = values[:first].reshape(num_frames, self.num_pairs, num_sequences)
+        return entering, values[first:second], values[second:third], values[third:]
 
 
 @attrs.frozen(eq=False)
