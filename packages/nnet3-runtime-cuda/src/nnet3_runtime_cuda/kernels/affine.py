@@ -30,7 +30,6 @@ from nnet3_runtime_cuda.operations import Array, Operations
 from nnet3_runtime_cuda.operations.gradients import (
     AffineGradient,
     AffinePreconditioner,
-    GradientProduct,
     NaturalGradientOptions,
     TimeSplice,
     options_of_sides,
@@ -130,31 +129,16 @@ class AffineKernel(FixedAffineKernel):
         if b.dx_splice is not None:
             tiled = self._tiled(b.tape, b.dx_splice)
             tiled.record_input_derivative(b.tape, b.dy, b.dx_splice.x, add=False)
-        if b.update and b.splice is not None:
-            maker = partial(self._tiled(b.tape, b.splice).record_gradient, b.tape, b.splice.x)
-            self.update(b.tape, b.splice.parts, b.dy, first=b.first, product=maker)
-        elif b.update:
-            self.update(b.tape, [b.x], b.dy, first=b.first)
+        if not b.update:
+            return
+        gradient = AffineGradient([b.x], b.dy, *self.directions, first=b.first)
+        if b.splice is not None:
+            product = partial(self._tiled(b.tape, b.splice).record_gradient, b.tape, b.splice.x)
+            gradient = gradient._replace(xs=b.splice.parts, product=product)
+        self.update(b.tape, gradient)
 
-    def update(
-        self,
-        tape: Operations,
-        xs: Sequence[Array],
-        dy: Array,
-        *,
-        first: bool,
-        product: GradientProduct | None = None,
-    ) -> None:
-        """Records the addition of the gradient: the natural one if there is one and it is wanted.
-
-        Args:
-            tape: Records the arithmetic.
-            xs: The input, as blocks of columns.
-            dy: (rows, output_dim).
-            first: Whether to replace the content of the directions.
-            product: Records dy^T x in a way that takes less work.
-        """
-        gradient = AffineGradient(xs, dy, *self.directions, first=first, product=product)
+    def update(self, tape: Operations, gradient: AffineGradient) -> None:
+        """Records the addition of the gradient: the natural one, if it is there and wanted."""
         record_affine_gradient(tape, gradient, self.natural(self.preconditioner))
 
     @property
@@ -215,7 +199,7 @@ class RepeatedAffineKernel(AffineKernel):
             b.tape.matmul(dy, self.linear, as_blocks(b.dx, cols), add=b.add)
         if b.update:
             x, dy = flat_blocks(b.tape, b.x, cols), flat_blocks(b.tape, b.dy, rows)
-            self.update(b.tape, [x], dy, first=b.first)
+            self.update(b.tape, AffineGradient([x], dy, *self.directions, first=b.first))
 
 
 @kernel_for(components.NaturalGradientRepeatedAffineComponent)
@@ -230,24 +214,16 @@ class NaturalGradientRepeatedAffineKernel(RepeatedAffineKernel):
         rank = min(40, max(1, self.linear.shape[1] // 2))
         self.input_side = self.store.estimate(NaturalGradientOptions(rank=rank, update_period=4))
 
-    def update(
-        self,
-        tape: Operations,
-        xs: Sequence[Array],
-        dy: Array,
-        *,
-        first: bool,
-        product: GradientProduct | None = None,
-    ) -> None:
+    def update(self, tape: Operations, gradient: AffineGradient) -> None:
         """Records the addition of the natural or the plain gradient."""
         if not self.store.natural_gradient:
-            super().update(tape, xs, dy, first=first, product=product)
+            super().update(tape, gradient)
             return
-        (x,), (rows, cols), (linear, direction) = xs, self.linear.shape, self.directions
+        (x,), (rows, cols), (linear, direction) = gradient.xs, self.linear.shape, self.directions
         whole = tape.scratch(rows, cols + 1)
         bias = tape.scratch(1, rows)
-        tape.matmul(dy.T, x, whole[:, :cols])
-        tape.column_sum(dy, bias)
+        tape.matmul(gradient.dy.T, x, whole[:, :cols])
+        tape.column_sum(gradient.dy, bias)
         tape.copy(bias[0], whole[:, cols])
         scale = tape.precondition(self.input_side, whole)
         tape.multiply(whole, scale, whole)
