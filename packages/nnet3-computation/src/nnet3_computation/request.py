@@ -26,7 +26,6 @@ from nnet3_descriptors.values import Serialized, frozen, is_integer, is_masked, 
 from nnet3_computation.errors import RequestError
 
 BoolArray = npt.NDArray[np.bool_]
-IdArray = npt.NDArray[np.int32]
 
 
 def read_only_indexes(values: npt.ArrayLike) -> IndexArray:

@@ -266,7 +266,7 @@ class _Utterance:
         return value
 
     def _check_fixed(self, node: Node, time: int) -> None:
-        """Raises a ExportError if the output has all times, and so no frame is at a known one."""
+        """Raises an ExportError if the output has all times, and so no frame is at a known one."""
         if not self._is_of_one_time:
             raise ExportError(f"'{node.name}' is read at t = {time}, and outputs have all times")
 

@@ -35,9 +35,6 @@ PATCH_BYTES = 1 << 20
 FORWARD_PATCH_BYTES = 1 << 21
 """The same for the forward pass, which reads patches once: more rows make faster products."""
 
-MOST_PATCH_BYTES = 64 << 20
-"""On a device, the most bytes of patches that are made rather than stacks of products."""
-
 FEWEST_FILTERS = 16
 """Convolutions with fewer filters of input or output are not computed by tiles or stacks."""
 
