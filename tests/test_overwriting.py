@@ -19,6 +19,8 @@ REFUSED = {
     "nnet3-compute final.raw scp:f.scp ark:f.ark": READ,
     "nnet3-compute final.raw scp:f.scp ark,scp:new.ark,link.ark": READ,
     "nnet3-compute-from-egs final.raw ark:egs.ark ark:final.raw": READ,
+    "nnet3-compute-from-egs final.raw badname 'ark:| cat > f.ark'": "'badname'",
+    "nnet3-merge-egs badname 'ark:| cat > f.ark'": "'badname'",
     "nnet3-acc-lda-stats final.raw ark:egs.ark final.raw": READ,
     "nnet3-train final.raw ark:egs.ark egs.ark": READ,
     "nnet3-combine final.raw ark:egs.ark egs.ark": READ,

@@ -1,5 +1,6 @@
 """The text form, and the errors for faulty texts."""
 
+import attrs
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,7 +19,7 @@ from nnet3_computation import (
 )
 from nnet3_computation.text import list_commands
 from nnet3_computation.text.operands import format_numbers, parse_numbers
-from nnet3_descriptors import parse_config
+from nnet3_descriptors import ComponentNode, Nnet, parse_config
 
 CONFIG = """\
 input-node name=input dim=2
@@ -246,3 +247,22 @@ class TestFaults:
         text = TEXT.replace("c1:", "\n  // zeroing\nc1:")
 
         assert parse_computation(text + "// the end") == parse_computation(TEXT)
+
+
+def test_a_component_named_like_what_is_missing() -> None:
+    """A component named "-" is read back; a missing operand is written so, too."""
+    nnet = parse_config(CONFIG)
+    nodes = tuple(
+        attrs.evolve(node, component="-") if isinstance(node, ComponentNode) else node
+        for node in nnet.nodes
+    )
+    nnet = Nnet(component_names=("-",), components=nnet.components, nodes=nodes)
+    computation = compile_computation(
+        nnet,
+        ComputationRequest(
+            inputs=[IoSpecification.from_range("input", -1, 1)],
+            outputs=[IoSpecification.from_range("output", 0, 1)],
+        ),
+    )
+
+    assert parse_computation(format_computation(computation, nnet), nnet) == computation

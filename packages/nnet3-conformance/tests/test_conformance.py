@@ -112,6 +112,10 @@ def test_a_wrong_runtime_fails(cases: Path) -> None:
 def test_missing_and_misshapen_outputs_fail(cases: Path) -> None:
     """Missing and wrong results are named with what was expected; NaN counts as a difference."""
 
+    class Unreadable:
+        def __array__(self, *_: object, **__: object) -> np.ndarray:
+            raise KeyError("no values")
+
     class Missing(Scaling):
         result: dict[str, np.ndarray]
 
@@ -123,6 +127,7 @@ def test_missing_and_misshapen_outputs_fail(cases: Path) -> None:
         ({"output": np.zeros((2, 2))}, r"output output: expected shape \(3, 2\), found \(2, 2\)"),
         ({"output": np.full((3, 2), np.nan)}, "output output: differs by nan"),
         ({"output": np.ones((3, 2), complex)}, "output output: expected real numbers, found comp"),
+        ({"output": Unreadable()}, "output output: 'no values'"),
         ({"output": [[1.0], [2.0, 3.0]]}, "output output: setting an array element"),
         (None, "output: expected a mapping from nodes to arrays, found NoneType"),
     ):
@@ -241,6 +246,21 @@ def test_the_command_makes_and_judges(reference: Path, tmp_path: Path) -> None:
     assert judged.exit_code == 1
     assert judged.output.splitlines()[-1] == "2 failed"
     assert "give one of --class and --program" in both.output
+
+
+def test_a_module_that_changes_the_folder(
+    cases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder from which a module was imported is no longer searched, wherever that leads."""
+    (tmp_path / "away").mkdir()
+    (tmp_path / "mover.py").write_text("import os\nos.chdir('away')\nclass R: pass\n")
+    monkeypatch.chdir(tmp_path)
+    before = list(sys.path)
+
+    judged = CliRunner().invoke(cli, ["judge", str(cases), "--class", "mover:R", "--quiet"])
+
+    assert judged.output.splitlines()[-1] == "2 failed"
+    assert sys.path == before
 
 
 def test_the_package_brings_its_cases(tmp_path: Path) -> None:

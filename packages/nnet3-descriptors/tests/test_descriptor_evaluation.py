@@ -96,6 +96,8 @@ class TestShift:
         ("Failover(Sum(a, Const(2, 3)), Const(2, 3))", 2.0, 2.0),
         ("Sum(b, IfDefined(Sum(a, Const(1, 3))))", 1.0, 0.0),
         ("IfDefined(Const(1, 3))", 1.0, 1.0),
+        ("Sum(Sum(Const(16777216, 3), Const(1, 3)), Const(1, 3))", 16777216.0, 16777216.0),
+        ("Sum(Const(16777216, 3), Const(1, 3), Const(1, 3))", 16777218.0, 16777218.0),
     ],
 )
 def test_constants_enter_with_their_terms(text: str, constant: float, alone: float) -> None:

@@ -93,6 +93,7 @@ FAULTS: dict[str, tuple[str, str]] = {
 
 
 @needs_compiler
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_are_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each fault of the kernel is found by a wrong value, the strict platform, or a broken heap."""

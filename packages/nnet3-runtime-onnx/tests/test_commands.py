@@ -18,8 +18,10 @@ from nnet3_computation import (
     CopyRowsMulti,
     CopyToRowsMulti,
     DeallocMatrix,
+    GotoLabel,
     MatrixAdd,
     MatrixCopy,
+    NoOperationLabel,
     NoOperationMarker,
     ProvideOutput,
     SetConst,
@@ -107,13 +109,15 @@ def rows_of_parts() -> np.ndarray:
 @pytest.mark.parametrize("command", [CopyRowsMulti, AddRowsMulti])
 def test_rows_of_several(command: type[CopyRowsMulti] | type[AddRowsMulti]) -> None:
     """Rows of several submatrices are copied or added."""
-    parts = [(1, 0, 1, 0, 1), *PARTS]
-    commands = [*ONES, command(output=2, indexes_multi=0, alpha=3.0)]
+    parts = [(2, 0, 6, 0, 2), *PARTS]
+    commands = [*ONES, command(output=3, indexes_multi=0, alpha=3.0)]
+    expected = np.ones((6, 4))
     before = 1 if command is AddRowsMulti else 0
+    expected[:, :2] = before + 3 * rows_of_parts()
 
-    found = run(GIVEN, [(6, 2)], commands, parts=parts, indexes_multi=[PLACES])
+    found = run(GIVEN, [(6, 4)], commands, parts=parts, indexes_multi=[PLACES])
 
-    assert_equal(found, before + 3 * rows_of_parts())
+    assert_equal(found, expected)
 
 
 @pytest.mark.parametrize("command", [CopyToRowsMulti, AddToRowsMulti])
@@ -155,17 +159,41 @@ def test_sums_of_ranges(ranges: list[tuple[int, int]]) -> None:
 
 
 def test_swap() -> None:
-    """A matrix is handed over, and can be used again."""
+    """A matrix is handed over."""
     commands: list[Command] = [
         *ONES,
-        SwapMatrix(destination=3, source=2),
-        AllocMatrixUndefined(matrix=2),
-        MatrixCopy(output=2, input=1),
-        MatrixAdd(output=3, input=2),
-        DeallocMatrix(matrix=2),
+        SwapMatrix(destination=4, source=2),
+        AllocMatrixUndefined(matrix=3),
+        MatrixCopy(output=3, input=1),
+        MatrixAdd(output=4, input=3),
+        DeallocMatrix(matrix=3),
     ]
 
-    assert_equal(run(GIVEN, [(6, 4), (6, 4)], commands), 1 + GIVEN)
+    assert_equal(run(GIVEN, [(6, 4)] * 3, commands), 1 + GIVEN)
+
+
+def test_a_round_frees_what_the_start_kept() -> None:
+    """A matrix that exists before a round, which accepts it again and frees it, is no state."""
+    rounds = [
+        AcceptInput(matrix=1, node=INPUT),
+        MatrixCopy(output=2, input=1),
+        ProvideOutput(matrix=2, node=OUTPUT),
+        NoOperationMarker(),
+    ]
+    program = [
+        AllocMatrixUndefined(matrix=2),
+        *rounds,
+        NoOperationLabel(),
+        *rounds[:2],
+        DeallocMatrix(matrix=1),
+        *rounds[2:],
+        GotoLabel(label=5),
+    ]
+    computer = OnnxComputer(identity(2), computation([(3, 2)] * 2, program))
+
+    for number in range(3):
+        rows = GIVEN[:3, :2] + number
+        np.testing.assert_array_equal(computer.forward({"input": rows})["output"], rows)
 
 
 def test_a_second_segment_copies_rows_that_nothing_reads() -> None:

@@ -25,6 +25,7 @@ from nnet3_training import (
     TrainingExample,
     compute_chain_prob,
 )
+from nnet3_training.chain.denominator import ArrayModules
 
 PDFS = 5
 OPTIONS = ChainOptions(leaky_hmm_coefficient=0.1, l2_regularize=0.01, xent_regularize=0.1)
@@ -212,6 +213,22 @@ def test_threads_share_a_graph() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(computed, range(80))) == expected * 20
+
+
+def test_results_are_waited_for_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device may work in the memory that threads share until its results have come."""
+    rng = np.random.default_rng(3)
+    graph = DenominatorGraph(denominator(rng), PDFS)
+    numbers, turns = ArrayModules.numbers, []
+
+    def waited(modules: ArrayModules, values: list[object]) -> list[float]:
+        turns.append(graph._turn.locked())
+        return numbers(modules, values)
+
+    monkeypatch.setattr(ArrayModules, "numbers", waited)
+    graph.forward_backward(rng.standard_normal((12, PDFS)), 4, 0.1)
+
+    assert turns == [True]
 
 
 def test_training() -> None:

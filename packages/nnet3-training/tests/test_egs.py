@@ -132,6 +132,15 @@ def test_excision() -> None:
 
     assert times(cut.outputs[0]) == [0, 2, 3, 4, 5]
     assert times(cut.inputs[0]) == [0, 2, 3, 4, 5]
+    far = [(0, -(2**31), 0), (0, 2**31 - 1, 0)]
+    last = ExampleOutput(
+        name="output",
+        indexes=far[1:],
+        supervision=SparsePosteriors(dim=5, splits=[0, 1], classes=[0], weights=[1.0]),
+    )
+    inputs = [ExampleInput(name="input", indexes=far, values=np.zeros((2, 3)))]
+    kept = excised(TrainingExample(inputs=inputs, outputs=[last]), left=1, right=1)
+    assert times(kept.inputs[0]) == [2**31 - 1]
     unknown = ExampleOutput.from_labels("output", [[-1] * 4], 5)
     assert excised(attrs.evolve(example(), outputs=[unknown]), left=1, right=1) is None
 

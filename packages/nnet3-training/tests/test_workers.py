@@ -92,9 +92,20 @@ def test_a_worker_that_dies(workers: Workers, tmp_path: Path) -> None:
 @pytest.mark.any_versions
 @pytest.mark.parametrize("workers", ["2", "dask"], indirect=True)
 def test_a_task_that_kills(workers: Workers) -> None:
-    """A task that kills one process after another is named."""
-    with pytest.raises(WorkerError, match=r"died at (the same|a) task"):
+    """A task that kills one process after another is named, with its arguments."""
+    named = r"the same task, .*: killed\('this one'\)"
+    with pytest.raises(WorkerError, match=rf"died at ({named}|a task)"):
         list(workers.map(worker_tasks.killed, ["this one"]))
+
+
+@pytest.mark.any_versions
+def test_fewer_processes_than_before() -> None:
+    """The number of processes may become smaller while tasks are at work."""
+    with Processes(3) as processes:
+        found = processes.map(worker_tasks.squared, range(12))
+        first = next(found)
+        processes.count = 1
+        assert [first, *found] == [number**2 for number in range(12)]
 
 
 @pytest.mark.any_versions

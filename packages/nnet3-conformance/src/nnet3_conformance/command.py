@@ -101,7 +101,8 @@ def _named(name: str) -> Any:
     module, colon, attribute = name.partition(":")
     if not colon:
         raise nnet3_conformance.ConformanceError(f"expected MODULE:NAME, found '{name}'")
-    sys.path.insert(0, os.getcwd())
+    folder = os.getcwd()  # the module may change to another
+    sys.path.insert(0, folder)
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
@@ -111,7 +112,7 @@ def _named(name: str) -> Any:
             f"'{module}' cannot be imported: {error!r}"
         ) from error
     finally:
-        sys.path.remove(os.getcwd())
+        sys.path.remove(folder)
 
 
 def main() -> None:

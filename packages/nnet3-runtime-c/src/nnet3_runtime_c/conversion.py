@@ -15,6 +15,7 @@ from nnet3_computation import (
     Command,
     NnetComputation,
     ProvideOutput,
+    check_runnable,
 )
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.files import write_atomically
@@ -101,7 +102,8 @@ def to_c(
     Raises:
         ConversionError: the computation cannot be expressed; the message names each command and
             component, and why. Or the name is none.
-        ComputationError: the network lacks a node or component of the computation.
+        ComputationError: the network lacks a node or component of the computation, or this cannot
+            be run.
     """
     if not _NAME.fullmatch(name):
         raise ConversionError(
@@ -111,6 +113,7 @@ def to_c(
     if name in _KEYWORDS.split():
         raise ConversionError(f"expected a name that C does not keep for itself, found {name!r}")
     computation.check_network(nnet)
+    check_runnable(nnet, computation)
     ranges, loop = computation.forward_segments
     segments = [computation.commands[each.start : each.stop] for each in ranges]
     calls = [_call(nnet, computation, commands) for commands in segments]

@@ -57,7 +57,7 @@ class Part:
 
     Attributes:
         commands: Their positions.
-        given: The results of earlier commands that these, or later ones, use.
+        given: The matrices that exist before them, with the rows that these or later commands use.
         handed_on: The results and given matrices of these commands that later ones use.
     """
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 import onnx
-from nnet3_computation import NnetComputation
+from nnet3_computation import NnetComputation, check_runnable
 from nnet3_descriptors import ComponentNode, Nnet, OutputNode
 from numpy.typing import NDArray
 
@@ -62,7 +62,8 @@ def to_onnx(
             commands that prevent it. Or there is no such part, or it is too large for one file; or
             the name of an input or output node begins with "state." or "next_state."; or
             `sequences`, `opset` or `metadata` is of another kind; or `one_row` names no input node.
-        ComputationError: the network lacks a node or component of the computation.
+        ComputationError: the network lacks a node or component of the computation, or this cannot
+            be run.
     """
     segments = parts_of(nnet, computation)
     check_form(sequences, metadata, opset)
@@ -111,9 +112,11 @@ def parts_of(nnet: Nnet, computation: NnetComputation) -> tuple[Part, ...]:
 
     Raises:
         ExportError: standard operators cannot express it; see `to_onnx`.
-        ComputationError: the network lacks a node or component of the computation.
+        ComputationError: the network lacks a node or component of the computation, or this cannot
+            be run.
     """
     computation.check_network(nnet)
+    check_runnable(nnet, computation)
     ranges, loop_start = computation.forward_segments
     reasons = list(refusals(nnet, computation, range(ranges[0].start, ranges[-1].stop)))
     if reasons:
@@ -154,6 +157,8 @@ def _before(given: Rows, origins: Mapping[int, NDArray[np.intp]], after: Rows) -
     """Returns the rows that a segment copies to rows which are used afterwards."""
     found = {matrix: np.zeros_like(rows) for matrix, rows in given.items()}
     for matrix, rows in after.items():
+        if matrix not in origins:  # freed in a round, which accepts or allocates it again
+            continue
         needed = origins[matrix][rows[origins[matrix][:, 0]]]
         for source in found:
             found[source][needed[needed[:, 1] == source, 2]] = True
@@ -181,6 +186,8 @@ def _chosen(segments: Sequence[Part], loop_start: int | None, name: PartName) ->
         )
         raise ExportError(f"part must be {expected} (got {name!r})")
     chosen = segments[:loop_start] if name == "start" else segments[loop_start:]
+    if not chosen:
+        raise ExportError("the loop has no start: its first command is the label")
     commands = range(chosen[0].commands.start, chosen[-1].commands.stop)
     return Part(commands, chosen[0].given, chosen[-1].handed_on)
 

@@ -6,7 +6,6 @@ Only arguments of a tool are names of this kind: no tool runs a command that a f
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -85,7 +84,7 @@ def check_tables(rspecifiers: Sequence[str], *wspecifiers: str) -> None:
     written: dict[str, str] = {}
     for wspecifier in wspecifiers:
         specifier = nnet3_tables.Specifier.to_write(wspecifier)
-        read = itertools.chain.from_iterable(map(nnet3_tables.files_of, rspecifiers))
+        read = [name for each in rspecifiers for name in nnet3_tables.files_of(each)]
         specifier.check_overwrites_none(read)
         for name in specifier.files:
             path = os.path.realpath(name)

@@ -257,10 +257,10 @@ def read_command(text: str, numbers: Numbers) -> Command:
 def _value(kind: OperandKind | None, text: str, numbers: Numbers) -> float | int:
     if kind is None:
         return float(text)
+    if kind in _NAMED:  # a component may be named like what is missing
+        return look_up(numbers, kind, text)
     if text == ABSENT:
         return 0
-    if kind in _NAMED:
-        return look_up(numbers, kind, text)
     return int(text.removeprefix(PREFIXES[kind]))
 
 

@@ -68,9 +68,9 @@ def are_available(cindexes: npt.NDArray[np.int64], available: CindexSet) -> Bool
     return available(cindexes.reshape(-1, 4)).reshape(cindexes.shape[:2])
 
 
-Evaluated = tuple[BoolArray, list[tuple["SumDescriptor", BoolArray]]]
-"""For which rows a sum descriptor can be computed, (N,); and for each of its leaves and constants,
-from left to right, in which of these it enters, (N,)."""
+Evaluated = tuple[BoolArray, list[BoolArray], npt.NDArray[np.float32]]
+"""For which rows a sum descriptor can be computed, (N,); for each of its leaves, in which of these
+it enters, (N,); and the sum of the constants that enter, (N,)."""
 
 
 class SumDescriptor(ABC):
@@ -152,7 +152,7 @@ class SumDescriptor(ABC):
         Returns:
             (N,) boolean array.
         """
-        computable, _ = self._evaluated_on(leaf_available)
+        computable, _, _ = self._evaluated_on(leaf_available)
         return computable
 
     def used(self, leaf_available: BoolArray) -> BoolArray:
@@ -164,9 +164,8 @@ class SumDescriptor(ABC):
         Returns:
             (L, N) boolean array; False everywhere for rows that are not computable.
         """
-        _, entering = self._evaluated_on(leaf_available)
-        used = [rows for term, rows in entering if isinstance(term, ForwardingDescriptor)]
-        return np.array(used, dtype=np.bool_).reshape(leaf_available.shape)
+        _, entering, _ = self._evaluated_on(leaf_available)
+        return np.array(entering, dtype=np.bool_).reshape(leaf_available.shape)
 
     def constant_term(self, leaf_available: BoolArray) -> npt.NDArray[np.float32]:
         """Returns the sum of the constants that enter.
@@ -177,12 +176,8 @@ class SumDescriptor(ABC):
         Returns:
             (N,) float32 array; 0 for rows that are not computable.
         """
-        _, entering = self._evaluated_on(leaf_available)
-        total = np.zeros(leaf_available.shape[1], dtype=np.float32)
-        for term, rows in reversed(entering):  # Sum(a, Sum(b, c)) is a + (b + c)
-            if isinstance(term, Const):
-                total[rows] += np.float32(term.value)
-        return total
+        _, _, constant = self._evaluated_on(leaf_available)
+        return constant
 
     def _evaluated_on(self, leaf_available: BoolArray) -> Evaluated:
         return self._evaluated(iter(leaf_available), leaf_available.shape[1])
@@ -293,7 +288,7 @@ class ForwardingDescriptor(SumDescriptor):
 
     def _evaluated(self, available: Iterator[BoolArray], count: int) -> Evaluated:
         computable = next(available)
-        return computable, [(self, computable)]
+        return computable, [computable], np.zeros(len(computable), np.float32)
 
     def dim(self, node_dim: NodeDim) -> int:
         dims = {source.dim(node_dim) for source in self.sources}
@@ -337,8 +332,7 @@ class Const(SumDescriptor):
         return True
 
     def _evaluated(self, available: Iterator[BoolArray], count: int) -> Evaluated:
-        everywhere = np.ones(count, dtype=np.bool_)
-        return everywhere, [(self, everywhere)]
+        return np.ones(count, dtype=np.bool_), [], np.full(count, self.value, np.float32)
 
     def dim(self, node_dim: NodeDim) -> int:
         return self.num_columns

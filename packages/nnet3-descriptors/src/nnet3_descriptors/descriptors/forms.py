@@ -280,11 +280,11 @@ class Sum(_Operation):
         return (self.first, self.second)
 
     def _evaluated(self, available: Iterator[BoolArray], count: int) -> Evaluated:
-        first, entering_first = self.first._evaluated(available, count)
-        second, entering_second = self.second._evaluated(available, count)
+        first, entering_first, constant = self.first._evaluated(available, count)
+        second, entering_second, added = self.second._evaluated(available, count)
         computable = first & second
-        entering = (*entering_first, *entering_second)
-        return computable, [(term, rows & computable) for term, rows in entering]
+        entering = [rows & computable for rows in (*entering_first, *entering_second)]
+        return computable, entering, np.where(computable, constant + added, np.float32(0.0))
 
 
 @attrs.frozen
@@ -299,10 +299,10 @@ class Failover(_Operation):
         return (self.first, self.second)
 
     def _evaluated(self, available: Iterator[BoolArray], count: int) -> Evaluated:
-        first, entering_first = self.first._evaluated(available, count)
-        second, entering_second = self.second._evaluated(available, count)
-        instead = [(term, rows & ~first) for term, rows in entering_second]
-        return first | second, entering_first + instead
+        first, entering_first, constant = self.first._evaluated(available, count)
+        second, entering_second, other = self.second._evaluated(available, count)
+        instead = [rows & ~first for rows in entering_second]
+        return first | second, entering_first + instead, np.where(first, constant, other)
 
 
 @attrs.frozen
@@ -316,5 +316,5 @@ class IfDefined(_Operation):
         return (self.source,)
 
     def _evaluated(self, available: Iterator[BoolArray], count: int) -> Evaluated:
-        _, entering = self.source._evaluated(available, count)
-        return np.ones(count, dtype=np.bool_), entering
+        _, entering, constant = self.source._evaluated(available, count)
+        return np.ones(count, dtype=np.bool_), entering, constant

@@ -119,9 +119,16 @@ class Writer(ABC):
         """Writes the rows of a matrix, (size, size), up to the diagonal, in double precision."""
         self._triangle("DP", values)
 
-    @abstractmethod
     def _array(self, token: str, values: NDArray[Any]) -> None:
-        """Writes a vector or a matrix; the token, of binary files, begins with its precision."""
+        """Writes a vector or a matrix; the token, of binary files, has its precision and rank."""
+        what, rank = ("vector", 1) if token[1] == "V" else ("matrix", 2)
+        if values.ndim != rank:
+            raise TypeError(f"expected a {what}, found an array of the shape {values.shape}")
+        self._values(token, values)
+
+    @abstractmethod
+    def _values(self, token: str, values: NDArray[Any]) -> None:
+        """Writes an array of the rank of the token."""
 
     @abstractmethod
     def _triangle(self, token: str, values: NDArray[Any]) -> None:
@@ -163,7 +170,7 @@ class BinaryWriter(Writer):
 
     integer_pairs = integers
 
-    def _array(self, token: str, values: NDArray[Any]) -> None:
+    def _values(self, token: str, values: NDArray[Any]) -> None:
         self.token(token)
         for size in values.shape:
             self.integer(size)
@@ -214,7 +221,7 @@ class TextWriter(Writer):
         """Writes a vector of pairs of 32-bit integers."""
         self.raw(f"[ {''.join(f'{first},{second} ' for first, second in values)}]\n".encode())
 
-    def _array(self, token: str, values: NDArray[Any]) -> None:
+    def _values(self, token: str, values: NDArray[Any]) -> None:
         """Writes a vector on one line, or a matrix with a row on each line."""
         if values.ndim == 1:
             self.raw(b" [ " + _text(values.tolist()) + b"]\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nnet3_descriptors.network_structure import (
+    INPUT_SUFFIX,
     ComponentInputNode,
     ComponentNode,
     DimRangeNode,
@@ -30,9 +31,9 @@ def _config_lines(nnet: NetworkStructure, with_dims: bool) -> Iterator[str]:
         match node:
             case InputNode():
                 yield f"input-node name={node.name} dim={node.dim}"
-            case ComponentInputNode():
-                input_node = node  # of the component node, which comes next
             case ComponentNode():
+                input_node = nnet.node(node.name + INPUT_SUFFIX)
+                assert isinstance(input_node, ComponentInputNode)
                 line = (
                     f"component-node name={node.name} component={node.component} "
                     f"input={input_node.descriptor}"

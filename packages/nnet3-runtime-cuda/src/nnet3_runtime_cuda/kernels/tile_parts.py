@@ -223,6 +223,29 @@ def _most_fixed_columns(narrow: int, wide: int) -> int:
     return wide if wide < ABOUT_AS_WIDE * narrow else PART_COLUMNS
 
 
+SAME_SET = 4096
+"""Bytes between rows that fall into the same set of a cache, if they are a multiple of it."""
+
+PADDING = 16
+"""Elements added to each row of a matrix that is read by columns, so that its rows do not."""
+
+TRANSPOSED_ELEMENTS = 1 << 16
+"""About how many elements are transposed at a time: 256 KiB, which stay in the cache."""
+
+
+def _record_transposed(tape: Operations, source: Array, panels: Panels, start: int) -> None:
+    """Records that the rows of the source become columns of the panels, from `start` on."""
+    columns = source.shape[1] + PADDING
+    height = max(TRANSPOSED_ELEMENTS // (columns * WIDTH), 1) * WIDTH
+    with tape.passing():
+        memory = tape.scratch(height, columns)
+        for first in range(0, len(source), height):
+            rows = source[first : first + height]
+            copy = memory[: len(rows), : rows.shape[1]]
+            tape.copy(rows, copy)
+            panels.record_copy(tape, copy.T, start + first)
+
+
 class TileFactors:
     """The factors for parameters A = [A_0 A_1 ...], (output_dim, taps * input_dim)."""
 
@@ -324,8 +347,12 @@ class TileFactors:
         for share in tape.shared(-(-columns // WIDTH), rows.size):
             start, end = share.start * WIDTH, min(share.stop * WIDTH, columns)
             for tap in range(count):
-                source = of_taps[start:end, tap].T if transposed else of_taps[:, tap, start:end]
-                panels[tap].record_copy(tape, source, start)
+                if not transposed:
+                    panels[tap].record_copy(tape, of_taps[:, tap, start:end], start)
+                elif of_taps.strides[0] % SAME_SET:
+                    panels[tap].record_copy(tape, of_taps[start:end, tap].T, start)
+                else:
+                    _record_transposed(tape, of_taps[start:end, tap], panels[tap], start)
             for place in panels[0].places(start, end):
                 tape.small_products(self._taps[1:-1], rows[:count, place], rows[count:, place])
         return [panels[0], *panels[count:], panels[count - 1]]

@@ -67,8 +67,10 @@ class GraphBuilder:
     def named(self, scope: str) -> Iterator[None]:
         """Within, names of nodes begin with `scope`."""
         before, self._scope = self._scope, scope
-        yield
-        self._scope = before
+        try:
+            yield
+        finally:
+            self._scope = before
 
     def node(self, operator: str, inputs: Sequence[str], **attributes: Any) -> str:
         """Adds a node with one output, unless an equal node exists, and returns its output.
@@ -134,8 +136,10 @@ class GraphBuilder:
     def led_by(self, value: str) -> Iterator[None]:
         """Within, values have two leading axes, those of `value`: sequences and frames."""
         before, self._led_by, self.leading_axes = self._led_by, value, 2
-        yield
-        self._led_by, self.leading_axes = before, 1
+        try:
+            yield
+        finally:
+            self._led_by, self.leading_axes = before, 1
 
     def leading_sizes(self) -> str:
         """Returns the sizes of the leading axes, as a list of integers.

@@ -134,7 +134,7 @@ def run_recipe(
 
     Args:
         folder: The folder.
-        nnet: The network, as the next four for a new run.
+        nnet: The network, as the next three for a new run.
         utterances: The training data.
         options: The options.
         den_fst: The denominator of a chain model.

@@ -270,17 +270,18 @@ class DenominatorGraph:
         """
         modules = modules_of(output)
         frames = output.reshape(-1, num_sequences, self.num_pdfs)
-        result = modules.arrays.empty_like(frames) if derivative else None
         size = _BLOCK if modules.is_host else num_sequences
         found: list[Any] = []
-        # `is_sound` tells whether results are finite.
+        # `is_sound` tells whether results are finite. `numbers` waits for a device, which works in
+        # the memory that threads share.
         with self._turn, np.errstate(all="ignore"):
+            result = modules.arrays.empty_like(frames) if derivative else None
             products = self._products(modules, output.dtype)
             for begin in range(0, num_sequences, size):
                 block = slice(begin, min(begin + size, num_sequences))
                 part = None if result is None else result[:, block]
                 found += self._block(modules, products, frames[:, block], leaky, part)
-        numbers = modules.numbers(found)
+            numbers = modules.numbers(found)
         total = sum(numbers[::2])
         return DenominatorResult(
             log_prob=total,

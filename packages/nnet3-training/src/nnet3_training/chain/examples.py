@@ -208,7 +208,7 @@ def frame_step(output: ExampleOutput) -> int:
 
 
 def shifted(example: TrainingExample, frames: int, *, step: int | None = None) -> TrainingExample:
-    """The example with inputs moved by some frames, i-vectors excepted.
+    """The example moved by some frames, what is named "ivector" excepted.
 
     Outputs move by the nearest multiple of their step, so that the network is also trained on input
     frames between two output frames.

@@ -226,7 +226,7 @@ def excised(example: TrainingExample, *, left: int, right: int) -> TrainingExamp
         used = (supervision.values != 0.0).any(axis=1)
     if not used.any():
         return None
-    times, seen = known.indexes[used, T], given.indexes[:, T]
+    times, seen = known.indexes[used, T], given.indexes[:, T].astype(np.int64)
     distance = seen[:, None] - times[None, :]
     needed = ((distance >= -left) & (distance <= right)).any(axis=1)
     return _with_input_rows(_with_output_rows(example, known, used), given, needed)

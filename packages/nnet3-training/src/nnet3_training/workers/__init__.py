@@ -14,6 +14,7 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
 
@@ -152,7 +153,7 @@ class Processes:
         waiting: deque[_Task] = deque()
         try:
             while True:
-                free = self.count * _READ_AHEAD - len(taken)
+                free = max(self.count * _READ_AHEAD - len(taken), 0)  # `count` may become smaller
                 new = list(map(_Task, itertools.islice(source, free)))
                 taken += new
                 waiting += new
@@ -160,7 +161,7 @@ class Processes:
                     return
                 self._hand_out(function, waiting)
                 if taken[0].result is None:
-                    self._collect(waiting)
+                    self._collect(function, waiting)
                     continue
                 result = taken.popleft().result
                 assert result is not None
@@ -183,7 +184,7 @@ class Processes:
             with contextlib.suppress(BrokenPipeError):
                 worker.pipe.send((function, worker.task.value))
 
-    def _collect(self, waiting: deque[_Task]) -> None:
+    def _collect(self, function: Callable[..., Any], waiting: deque[_Task]) -> None:
         """Takes the answers that have come, of which there is one at least."""
         busy = {worker.pipe: worker for worker in self._workers if worker.task is not None}
         for pipe in wait(list(busy)):
@@ -199,9 +200,10 @@ class Processes:
                 worker.pipe.close()
                 task.attempts += 1
                 if task.attempts == MOST_ATTEMPTS:
+                    ending = _ending(worker.process.exitcode)
                     raise WorkerError(
-                        f"{MOST_ATTEMPTS} processes died at the same task, the last with "
-                        f"{_ending(worker.process.exitcode)}: {task.value!r}"
+                        f"{MOST_ATTEMPTS} processes died at the same task, the last with {ending}: "
+                        f"{_shown(partial(function, task.value))}"
                     ) from None
                 waiting.appendleft(task)
 
@@ -221,6 +223,14 @@ class Processes:
         worker.process.kill()
         worker.process.join()
         worker.pipe.close()
+
+
+def _shown(value: Any) -> str:
+    """A function or a task, with the arguments that it has already, and without addresses."""
+    if not isinstance(value, partial):
+        return getattr(value, "__qualname__", None) or repr(value)
+    named = (f"{name}={_shown(each)}" for name, each in value.keywords.items())
+    return f"{_shown(value.func)}({', '.join([*map(_shown, value.args), *named])})"
 
 
 def _ending(status: int | None) -> str:
