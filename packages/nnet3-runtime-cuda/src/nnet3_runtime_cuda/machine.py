@@ -7,17 +7,19 @@ A program is a computation as calls bound to memory, in segments between inputs 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Sized
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_computation.computation import NnetComputation
 
 from nnet3_runtime_cuda.arrays import on_host
 from nnet3_runtime_cuda.operations import Array, Call, Tape
 from nnet3_runtime_cuda.operations.gradients import EstimateState, FisherEstimate
 from nnet3_runtime_cuda.operations.scratch import Workspace
+
+if TYPE_CHECKING:
+    from nnet3_computation import NnetComputation
 
 
 class Port(NamedTuple):

@@ -11,7 +11,7 @@ from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING
 
 import numpy as np
-from nnet3_computation import ComputationRequest, NnetComputation, OptionError
+from nnet3_computation import OptionError
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.forking import GATE
 from nnet3_descriptors.values import NotCopied
@@ -20,6 +20,7 @@ from nnet3.known_results import KnownResults
 
 if TYPE_CHECKING:
     from nnet3_compiler import CompilerOptions
+    from nnet3_computation import ComputationRequest, NnetComputation
     from nnet3_optimizer import OptimizeOptions
 
 

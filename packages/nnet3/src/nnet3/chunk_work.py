@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +12,14 @@ from nnet3_descriptors import ComponentNode, Nnet
 from nnet3_runtime_cuda import RunError
 from nnet3_runtime_cuda.arrays import FloatArray, as_array, as_matrix, check_output
 
-from nnet3.batches.forming import BatchOptions
 from nnet3.batches.larger_chunks import LargerChunks, in_groups, request_of, rounded_up
 from nnet3.batches.runs import Run, Work
 from nnet3.chunks import Chunk, ChunkOptions, check_memory, chunks, full_chunks, online_ivector_row
-from nnet3.computer_pool import ComputerPool
-from nnet3.output_scores import ScoreOptions
+
+if TYPE_CHECKING:
+    from nnet3.batches import BatchOptions
+    from nnet3.computer_pool import ComputerPool
+    from nnet3.output_scores import ScoreOptions
 
 CHUNKS_JOINED = 4
 """The number of chunks in a row that are joined. A second number would mean one more program to

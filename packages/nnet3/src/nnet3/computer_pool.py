@@ -6,18 +6,18 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from nnet3_computation import ComputationRequest
-from nnet3_computation.computation import NnetComputation
-from nnet3_computation.memory import peak_bytes
+import nnet3_runtime_cuda
+from nnet3_computation import memory
 from nnet3_descriptors.forking import GATE
-from nnet3_runtime_cuda import NnetComputer
-from nnet3_runtime_cuda.arrays import FloatArray
 from nnet3_runtime_cuda.cpu import LIMIT, Workspace
-from nnet3_runtime_cuda.device import DeviceNnet
 
 if TYPE_CHECKING:
+    from nnet3_computation import ComputationRequest, NnetComputation
+    from nnet3_runtime_cuda import NnetComputer
+    from nnet3_runtime_cuda.arrays import FloatArray
+    from nnet3_runtime_cuda.device import DeviceNnet
     from nnet3_runtime_cuda.tracing import Tracer
 
 MOST_BYTES = 1 << 29
@@ -36,7 +36,7 @@ LARGE = 1 << 16
 """Bytes of matrices from which on scratch memory is in proportion to them."""
 
 
-_Kind = tuple[ComputationRequest, bool]
+_Kind: TypeAlias = "tuple[ComputationRequest, bool]"
 """A request, and whether its computers run on one thread."""
 
 
@@ -132,7 +132,7 @@ class ComputerPool:
         """
         known = self._bytes_of.get(request)
         if known is None:
-            known = peak_bytes(self._compile(request))
+            known = memory.peak_bytes(self._compile(request))
             with self._lock:
                 self._bytes_of[request] = known
         return known
@@ -272,7 +272,7 @@ class ComputerPool:
         self, computation: NnetComputation, workspace: Workspace | None, *, threads: int | None
     ) -> NnetComputer:
         """Binds a computation to memory, after making room for it."""
-        matrices = peak_bytes(computation)
+        matrices = memory.peak_bytes(computation)
         with self._lock:
             needed = round(matrices * self._with_scratch)  # scratch is known only when it is bound
             self._make_room(needed)
@@ -280,7 +280,7 @@ class ComputerPool:
         taken = 0
         try:
             with self._device_nnet.reading_files():
-                computer = NnetComputer(
+                computer = nnet3_runtime_cuda.NnetComputer(
                     self._device_nnet,
                     computation,
                     threads=threads,

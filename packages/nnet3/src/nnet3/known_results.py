@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import attrs
-from nnet3_computation import ComputationRequest, NnetComputation
+import nnet3_computation
 from nnet3_descriptors import Nnet, Nnet3Error, current_limits
 from nnet3_descriptors.forking import GATE
 from nnet3_descriptors.structure import NetworkFingerprint
@@ -61,10 +61,10 @@ class KnownResults:
 
     def computation(
         self,
-        request: ComputationRequest,
+        request: nnet3_computation.ComputationRequest,
         options: tuple[attrs.AttrsInstance | None, ...],
-        make: Callable[[], NnetComputation],
-    ) -> NnetComputation:
+        make: Callable[[], nnet3_computation.NnetComputation],
+    ) -> nnet3_computation.NnetComputation:
         """The computation for a request, from the cache or made and kept there.
 
         Args:
@@ -72,13 +72,13 @@ class KnownResults:
             options: The options that it is made with; None for default ones.
             make: Makes it.
         """
-        if self._cache is None or not isinstance(request, ComputationRequest):
+        if self._cache is None or not isinstance(request, nnet3_computation.ComputationRequest):
             return make()  # which says what is wrong with another request
         key = self._key("computation", "; ".join(map(_changed, options)), _digest_of(request))
         data = self._read(key)
         if data is not None:
             try:
-                found = NnetComputation.from_bytes(data)
+                found = nnet3_computation.NnetComputation.from_bytes(data)
                 found.check_network(self.nnet)
                 found.check_request(request)
             except Nnet3Error as error:
@@ -167,7 +167,7 @@ def _changed(options: attrs.AttrsInstance | None) -> str:
     return ", ".join(changed)
 
 
-def _digest_of(request: ComputationRequest) -> str:
+def _digest_of(request: nnet3_computation.ComputationRequest) -> str:
     """A digest of a request."""
     digest = hashlib.sha256()
     for io in (*request.inputs, *request.outputs):

@@ -20,9 +20,9 @@ from nnet3_descriptors.forking import GATE
 from nnet3_descriptors.values import NotCopied, frozen
 from nnet3_runtime_cuda import RunError
 from nnet3_runtime_cuda.arrays import FloatArray, as_array, as_vector, check_float32
-from nnet3_runtime_cuda.cpu import Task
 from nnet3_runtime_cuda.device import DeviceNnet, check_number_of_threads
 
+from nnet3 import batches
 from nnet3.audio import (
     AudioStream,
     features_of,
@@ -32,10 +32,7 @@ from nnet3.audio import (
     pipeline_of,
     read_folder,
 )
-from nnet3.batches.forming import BatchOptions
 from nnet3.batches.larger_chunks import LargerChunks
-from nnet3.batches.queue import UtteranceQueue
-from nnet3.batches.runs import Work
 from nnet3.caching import CachingCompiler
 from nnet3.chunk_work import ChunkNetwork, chunk_work, pooling_node
 from nnet3.chunks import ChunkOptions, options_of
@@ -55,6 +52,7 @@ from nnet3.utterance_segments import EvenSegmentOptions, SegmentOptions, segment
 
 if TYPE_CHECKING:
     from nnet3_descriptors.model_files import TransitionModel
+    from nnet3_runtime_cuda.cpu import Task
     from nnet3_runtime_cuda.cuda import Platform
     from nnet3_runtime_cuda.tracing import Tracer
     from nnet3_speech import FeaturePipeline, Features, ModelFolder, Speaker
@@ -635,11 +633,11 @@ class Model(NotCopied):
         check_number_of_threads(threads, RunError)
         chunk_options, score_options = self._options(ChunkOptions, options)
         score_options.check(model.priors)
-        batch_options = BatchOptions(memory=memory, minibatch_size=minibatch_size)
+        batch_options = batches.BatchOptions(memory=memory, minibatch_size=minibatch_size)
         check_table(ivectors, "ivectors")
         check_table(online_ivectors, "online_ivectors")
 
-        def work(key: str, features: npt.ArrayLike | Recording) -> tuple[int, Work]:
+        def work(key: str, features: npt.ArrayLike | Recording) -> tuple[int, batches.Work]:
             ivector = value_of(ivectors, key, "i-vector")
             online = value_of(online_ivectors, key, "online i-vectors")
             frames, online, options = self._resolved(features, ivector, online, chunk_options)
@@ -654,10 +652,10 @@ class Model(NotCopied):
     def _in_order(
         self,
         items: Iterable[tuple[str, Any]],
-        work: Callable[[str, Any], tuple[int, Work]],
+        work: Callable[[str, Any], tuple[int, batches.Work]],
         threads: int,
         step: int,
-        options: BatchOptions,
+        options: batches.BatchOptions,
     ) -> Iterator[tuple[str, FloatArray]]:
         """The results of many utterances, in their order."""
         with self.utterance_queue(threads, step, options) as queue:
@@ -685,7 +683,9 @@ class Model(NotCopied):
             while queue:
                 yield oldest()
 
-    def utterance_queue(self, threads: int, step: int, options: BatchOptions) -> UtteranceQueue:
+    def utterance_queue(
+        self, threads: int, step: int, options: batches.BatchOptions
+    ) -> batches.UtteranceQueue:
         """A queue for the work of many utterances, for callers that report errors of each.
 
         Args:
@@ -694,7 +694,7 @@ class Model(NotCopied):
             options: The options for sharing minibatches.
         """
         floats = self.input_dim + -(-self.output_dim // step)
-        return UtteranceQueue(
+        return batches.UtteranceQueue(
             threads,
             self._pool,
             options,
@@ -774,10 +774,10 @@ class Model(NotCopied):
         options = SegmentOptions(
             chunk_size=chunk_size, min_chunk_size=min_chunk_size, pad_input=pad_input
         )
-        batch_options = BatchOptions(memory=memory, minibatch_size=minibatch_size)
+        batch_options = batches.BatchOptions(memory=memory, minibatch_size=minibatch_size)
         model = self._of_output(output)
 
-        def work(key: str, features: npt.ArrayLike | Recording) -> tuple[int, Work]:
+        def work(key: str, features: npt.ArrayLike | Recording) -> tuple[int, batches.Work]:
             frames = np.array(as_array(self._frames(features), "features"))  # a copy
             return len(frames), model.xvector_work(frames, options)
 
@@ -898,8 +898,8 @@ class Model(NotCopied):
         online_ivectors: npt.ArrayLike | None,
         chunk_options: ChunkOptions,
         score_options: ScoreOptions,
-        batch_options: BatchOptions | None = None,
-    ) -> Work:
+        batch_options: batches.BatchOptions | None = None,
+    ) -> batches.Work:
         """The work of `compute`, with a task for each chunk, for callers with their own threads.
 
         Args:
@@ -928,7 +928,7 @@ class Model(NotCopied):
 
     def xvector_work(
         self, features: npt.ArrayLike, options: SegmentOptions | EvenSegmentOptions
-    ) -> Work:
+    ) -> batches.Work:
         """The work of `xvector`, with a task for each chunk, for callers with their own threads.
 
         Args:
@@ -993,7 +993,7 @@ class Model(NotCopied):
             return False
         return True
 
-    def _do(self, work: Work) -> FloatArray:
+    def _do(self, work: batches.Work) -> FloatArray:
         """Does the work on the threads of the model."""
         self._run(work.tasks)
         return work.finish()

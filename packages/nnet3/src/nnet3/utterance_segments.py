@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any
 
 import attrs
+import nnet3_computation
 import numpy as np
 import numpy.typing as npt
-from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_runtime_cuda import RunError
 from nnet3_runtime_cuda.arrays import FloatArray, as_matrix, check_output
 
@@ -179,9 +179,9 @@ def segment_work(
 
     def run(number: int) -> Run:
         length = options.padded_length(len(parts[number]))
-        request = ComputationRequest(
-            inputs=(IoSpecification.from_range("input", 0, length),),
-            outputs=(IoSpecification.from_range("output", 0, 1),),
+        request = nnet3_computation.ComputationRequest(
+            inputs=(nnet3_computation.IoSpecification.from_range("input", 0, length),),
+            outputs=(nnet3_computation.IoSpecification.from_range("output", 0, 1),),
         )
         return Run(
             request=request,

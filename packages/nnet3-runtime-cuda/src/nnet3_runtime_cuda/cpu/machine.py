@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from nnet3_computation.computation import NnetComputation
 
 from nnet3_runtime_cuda.arrays import running
 from nnet3_runtime_cuda.cpu.natural_gradient import Estimates
@@ -17,6 +16,9 @@ from nnet3_runtime_cuda.machine import Machine, Program
 from nnet3_runtime_cuda.operations import Array, Tape
 from nnet3_runtime_cuda.operations.gradients import EstimateState, FisherEstimate
 from nnet3_runtime_cuda.operations.scratch import Workspace
+
+if TYPE_CHECKING:
+    from nnet3_computation import NnetComputation
 
 
 class CpuMachine(Machine):

@@ -7,7 +7,15 @@ forming.py        runs that share a minibatch; shares of memory
 queue.py          utterances that wait, and the threads that compute them
 """
 
-from nnet3.batches.forming import MemoryShares
-from nnet3.batches.queue import QueuedUtterance
+from typing import TYPE_CHECKING
 
-__all__ = ["MemoryShares", "QueuedUtterance"]
+from nnet3_descriptors.lazy_exports import on_first_use
+
+if TYPE_CHECKING:
+    from nnet3.batches.forming import BatchOptions as BatchOptions
+    from nnet3.batches.forming import MemoryShares as MemoryShares
+    from nnet3.batches.queue import QueuedUtterance as QueuedUtterance
+    from nnet3.batches.queue import UtteranceQueue as UtteranceQueue
+    from nnet3.batches.runs import Work as Work
+else:
+    __getattr__, __dir__ = on_first_use(__name__)

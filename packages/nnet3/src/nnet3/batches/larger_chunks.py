@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from nnet3_computation import ComputationRequest, IoSpecification
+import nnet3_computation
 from nnet3_descriptors import Nnet, Nnet3Error
 from nnet3_descriptors.forking import GATE
 
@@ -132,7 +132,7 @@ def in_groups(
     return groups
 
 
-def request_of(chunk: Chunk, step: int, nnet: Nnet) -> ComputationRequest:
+def request_of(chunk: Chunk, step: int, nnet: Nnet) -> nnet3_computation.ComputationRequest:
     """The request of a chunk, moved in time so that its first output is at t = 0.
 
     Args:
@@ -141,9 +141,11 @@ def request_of(chunk: Chunk, step: int, nnet: Nnet) -> ComputationRequest:
         nnet: The network, which may have an input 'ivector'.
     """
     start = chunk.first_input - chunk.first_output
-    inputs = [IoSpecification.from_range("input", start, start + chunk.num_inputs)]
+    inputs = [
+        nnet3_computation.IoSpecification.from_range("input", start, start + chunk.num_inputs)
+    ]
     if any(node.name == "ivector" for node in nnet.input_nodes):
-        inputs.append(IoSpecification.from_range("ivector", 0, 1))
+        inputs.append(nnet3_computation.IoSpecification.from_range("ivector", 0, 1))
     end = (chunk.num_outputs - 1) * step + 1
-    output = IoSpecification.from_range("output", 0, end, t_step=step)
-    return ComputationRequest(inputs=tuple(inputs), outputs=(output,))
+    output = nnet3_computation.IoSpecification.from_range("output", 0, end, t_step=step)
+    return nnet3_computation.ComputationRequest(inputs=tuple(inputs), outputs=(output,))

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import attrs
 import numpy as np
-from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet3Error
 from nnet3_descriptors.indexes import N
 from nnet3_runtime_cuda import DeviceMemoryError
-from nnet3_runtime_cuda.arrays import FloatArray
-from nnet3_runtime_cuda.cpu import Task
 
-from nnet3.computer_pool import ComputerPool
+if TYPE_CHECKING:
+    from nnet3_computation import ComputationRequest, IoSpecification
+    from nnet3_runtime_cuda.arrays import FloatArray
+    from nnet3_runtime_cuda.cpu import Task
+
+    from nnet3.computer_pool import ComputerPool
 
 
 @attrs.frozen(kw_only=True, eq=False)
