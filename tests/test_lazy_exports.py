@@ -94,7 +94,7 @@ NEEDED = words(
 
 NOT_NEEDED = words(
     """
-    cattrs cupy importlib.metadata nnet3_compiler.looped nnet3_computation.text.operands
+    cattrs cupy importlib.metadata nnet3_compiler.looped nnet3_computation.text.commands
     nnet3_computation.text.parser nnet3_computation.text.printer
     nnet3_descriptors.serialization nnet3_optimizer.equivalence nnet3_runtime_cuda.cpu.bf16
     nnet3_runtime_cuda.cuda nnet3.streams nnet3_runtime_cuda.kernels.composite
@@ -133,7 +133,7 @@ HELPFUL = words(
     nnet3_speech.feature_options nnet3_speech.options nnet3_tables nnet3_training
     nnet3_training.chain nnet3_training.chain.graphs nnet3_training.chain.options
     nnet3_training.egs nnet3_training.errors nnet3_training.fields nnet3_training.recipes
-    nnet3_training.recipes.iterations
+    nnet3_training.recipes.options
     """
 )
 """The modules of other packages that a command loads for the defaults of its options."""

@@ -18,7 +18,7 @@ from nnet3_computation import (
     parse_computation,
 )
 from nnet3_computation.text import list_commands
-from nnet3_computation.text.operands import format_numbers, parse_numbers
+from nnet3_computation.text.commands import format_numbers, parse_numbers
 from nnet3_descriptors import ComponentNode, Nnet, parse_config
 
 CONFIG = """\

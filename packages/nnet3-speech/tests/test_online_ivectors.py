@@ -22,7 +22,7 @@ from nnet3_speech import (
     SplicedTransform,
     SpliceOptions,
 )
-from nnet3_speech.values import conjugate_gradient
+from nnet3_speech.conjugate_gradient import conjugate_gradient
 
 FOLDER = Path(__file__).parent / "extractor"
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from nnet3_graph.examination import ComputableInfo as ComputableInfo
     from nnet3_graph.examination import Examined as Examined
     from nnet3_graph.graph import ComputationGraph as ComputationGraph
+    from nnet3_graph.later_chunks import fixed_frame as fixed_frame
+    from nnet3_graph.later_chunks import unsettled_node as unsettled_node
     from nnet3_graph.sets.index_set import IndexSet as IndexSet
-    from nnet3_graph.settling import fixed_frame as fixed_frame
-    from nnet3_graph.settling import unsettled_node as unsettled_node
 else:
     __getattr__, __dir__ = on_first_use(__name__)

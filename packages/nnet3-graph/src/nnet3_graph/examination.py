@@ -14,7 +14,7 @@ from nnet3_descriptors.indexes import IndexArray
 
 from nnet3_graph.graph import ComputationGraph, make_graph
 from nnet3_graph.nodes.rules import NodeRules, node_rules
-from nnet3_graph.reach import Reach, make_layout
+from nnet3_graph.rows import Reach, make_layout
 from nnet3_graph.sets.bits import BitLayout, Bits, Hull, change_layout, join
 from nnet3_graph.sets.index_set import Grid, IndexSet, Patterns
 

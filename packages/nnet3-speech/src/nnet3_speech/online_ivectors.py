@@ -23,6 +23,7 @@ from nnet3_descriptors.files import read_matrix
 from nnet3_descriptors.values import NotCopied, ReadOnlyArrays
 
 from nnet3_speech.cmvn import OnlineCmvn, OnlineCmvnState
+from nnet3_speech.conjugate_gradient import conjugate_gradient
 from nnet3_speech.errors import SpeechError
 from nnet3_speech.feature_options import IvectorExtractionConfig, OnlineCmvnOptions, SpliceOptions
 from nnet3_speech.features import SplicedTransform, Splicer
@@ -33,7 +34,6 @@ from nnet3_speech.values import (
     array_field,
     check_finite,
     computing,
-    conjugate_gradient,
     expect,
     feature_matrix,
     numbers,

@@ -19,7 +19,7 @@ _OBJECTS_UNTIL_COLLECTION = 10_000
 modules makes hundreds of thousands of objects, none of them garbage."""
 
 _TOOLS = {
-    "chain.egs": (
+    "chain.making_egs": (
         "chain-make-num-fst-e2e",
         "nnet3-chain-e2e-get-egs",
         "nnet3-chain-get-egs",

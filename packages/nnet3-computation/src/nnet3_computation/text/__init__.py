@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING
 from nnet3_descriptors.lazy_exports import on_first_use
 
 if TYPE_CHECKING:
-    from nnet3_computation.text.operands import SUBMATRIX as SUBMATRIX
-    from nnet3_computation.text.operands import describe_submatrix as describe_submatrix
-    from nnet3_computation.text.operands import submatrix_text as submatrix_text
+    from nnet3_computation.text.commands import SUBMATRIX as SUBMATRIX
+    from nnet3_computation.text.commands import describe_submatrix as describe_submatrix
+    from nnet3_computation.text.commands import submatrix_text as submatrix_text
     from nnet3_computation.text.parser import parse_computation as parse_computation
     from nnet3_computation.text.printer import command_lines as command_lines
     from nnet3_computation.text.printer import format_computation as format_computation

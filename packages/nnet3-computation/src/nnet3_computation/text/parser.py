@@ -16,7 +16,7 @@ from nnet3_computation import arrays, errors
 from nnet3_computation.commands import OperandKind, command_table, declaration
 from nnet3_computation.computation import MemoryPlan, NnetComputation, parts
 from nnet3_computation.request import RequestFingerprint
-from nnet3_computation.text.operands import (
+from nnet3_computation.text.commands import (
     ITEM,
     SUBMATRIX,
     Numbers,

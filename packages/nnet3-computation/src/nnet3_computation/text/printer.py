@@ -12,7 +12,7 @@ from nnet3_descriptors.indexes import NO_TIME
 from nnet3_computation import arrays, commands, errors
 from nnet3_computation.commands.declaration import OPCODE_COLUMN, Command, OperandKind
 from nnet3_computation.computation import NnetComputation, parts
-from nnet3_computation.text.operands import (
+from nnet3_computation.text.commands import (
     ABSENT,
     Names,
     command_text,

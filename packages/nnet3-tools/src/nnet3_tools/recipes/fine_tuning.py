@@ -16,7 +16,7 @@ from nnet3_training import chain, recipes
 from nnet3_training.chain import graphs
 
 from nnet3_tools import cli, streams
-from nnet3_tools.chain.egs import stored_features, usable_utterances, utterance_maker
+from nnet3_tools.chain.making_egs import stored_features, usable_utterances, utterance_maker
 from nnet3_tools.chain.train import read_den_fst
 from nnet3_tools.egs import forms
 from nnet3_tools.recipes import runs

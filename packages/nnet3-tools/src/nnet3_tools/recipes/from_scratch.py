@@ -13,7 +13,7 @@ import nnet3_training
 from nnet3_training import egs, recipes
 
 from nnet3_tools import cli, streams
-from nnet3_tools.chain.egs import stored_features, usable_utterances, utterance_maker
+from nnet3_tools.chain.making_egs import stored_features, usable_utterances, utterance_maker
 from nnet3_tools.chain.train import CHAIN_NUMBERS, read_den_fst
 from nnet3_tools.egs import forms, making
 from nnet3_tools.recipes import runs

@@ -35,7 +35,8 @@ from nnet3_training.egs.files import (
 )
 from nnet3_training.errors import RecipeError
 from nnet3_training.objectives import ObjectiveFunction
-from nnet3_training.recipes import iterations, run_folder
+from nnet3_training.recipes import run_folder
+from nnet3_training.recipes.options import RecipeOptions
 
 TrainingData = making.Utterance | ChainUtterance | TrainingExample
 """The data of a run: utterances, or finished examples."""
@@ -124,7 +125,7 @@ class RunObjective:
         return ChainTraining(nnet, self.den_fst, options)
 
 
-def objective_of(folder: Path, options: iterations.RecipeOptions) -> RunObjective:
+def objective_of(folder: Path, options: RecipeOptions) -> RunObjective:
     """The objective of the run in a folder."""
     return RunObjective(
         compress=options.compress, chain=options.chain, den_fst=folder / run_folder.DEN_FST
@@ -162,7 +163,7 @@ def make_archives(
     utterances: Iterable[TrainingData],
     nnet: Nnet,
     objective: RunObjective,
-    options: iterations.RecipeOptions,
+    options: RecipeOptions,
     folder: Path,
 ) -> None:
     """Makes examples from utterances and deals them out to archives, in bounded memory.
@@ -196,7 +197,7 @@ def _write_archives(
     utterances: Iterable[TrainingData],
     nnet: Nnet,
     objective: RunObjective,
-    options: iterations.RecipeOptions,
+    options: RecipeOptions,
     unfinished: Path,
 ) -> None:
     left, right = compute_context(nnet)

@@ -21,7 +21,7 @@ import cattrs
 from nnet3_descriptors.files import write_atomically
 
 from nnet3_training.errors import RecipeError
-from nnet3_training.recipes.iterations import RecipeOptions
+from nnet3_training.recipes.options import RecipeOptions
 
 if sys.platform != "win32":
     import fcntl

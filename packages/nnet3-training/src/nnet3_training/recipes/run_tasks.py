@@ -29,7 +29,7 @@ from nnet3_training.egs.examples import TrainingExample
 from nnet3_training.evaluation import Evaluator, in_test_mode, zero_component_stats
 from nnet3_training.objectives import ObjectiveFunction
 from nnet3_training.options import TrainerOptions
-from nnet3_training.recipes import iterations, run_folder
+from nnet3_training.recipes import run_folder
 from nnet3_training.recipes.archives import (
     DIAGNOSTIC,
     RunObjective,
@@ -37,6 +37,7 @@ from nnet3_training.recipes.archives import (
     diagnostic_path,
     objective_of,
 )
+from nnet3_training.recipes.options import Iteration, RecipeOptions
 from nnet3_training.trainer import Trainer
 
 
@@ -185,7 +186,7 @@ _EVALUATED = merging.MinibatchRules.parse("150=1:64/600=1:16/2400=1:4/9600=1")
 """Sizes of minibatches where nothing is trained, by lengths of examples."""
 
 
-def prepared(nnet: Nnet, options: iterations.RecipeOptions) -> Nnet:
+def prepared(nnet: Nnet, options: RecipeOptions) -> Nnet:
     """The network as a job trains it: when fine-tuning, in test mode, with frozen components.
 
     Raises:
@@ -204,15 +205,15 @@ def prepared(nnet: Nnet, options: iterations.RecipeOptions) -> Nnet:
     return nnet
 
 
-def kept(before: Nnet, after: Nnet, options: iterations.RecipeOptions) -> Nnet:
+def kept(before: Nnet, after: Nnet, options: RecipeOptions) -> Nnet:
     """The result of training: when fine-tuning, the network before with new parameters."""
     return unvectorize(before, vectorize(after)) if options.fine_tuning else after
 
 
 def train_job(
     folder: Path,
-    options: iterations.RecipeOptions,
-    iteration: iterations.Iteration,
+    options: RecipeOptions,
+    iteration: Iteration,
     job: int,
     device: str,
 ) -> run_folder.JobRecord:
@@ -297,7 +298,7 @@ def _figure(total: objectives.ObjectiveSum, accuracy: float | None = None) -> ru
 
 
 def evaluate(
-    folder: Path, options: iterations.RecipeOptions, network: Path, device: str
+    folder: Path, options: RecipeOptions, network: Path, device: str
 ) -> run_folder.Diagnostics:
     """Evaluates a network on training examples and on held-out examples.
 
@@ -336,7 +337,7 @@ def _minibatches(
 
 
 def combine_networks(
-    folder: Path, options: iterations.RecipeOptions, numbers: Sequence[int], device: str
+    folder: Path, options: RecipeOptions, numbers: Sequence[int], device: str
 ) -> run_folder.FinalRecord:
     """Combines the last networks of a run to its final one.
 

@@ -38,7 +38,7 @@ from nnet3_training.recipes.archives import (
     make_archives,
     objective_of,
 )
-from nnet3_training.recipes.iterations import Iteration, RecipeOptions, first_combined, schedule
+from nnet3_training.recipes.options import Iteration, RecipeOptions, first_combined, schedule
 from nnet3_training.workers import InProcess, Workers
 
 Event = (
