@@ -69,3 +69,13 @@ def test_no_file_starts_a_program(tool: str, value: str, tmp_path: Path) -> None
             command.main([f"--config={config}", "a", "b", "c"], standalone_mode=False)
         assert f"{config}, line 1: the value of {name} is a command" in str(caught.value)
     assert not touched.exists()
+
+
+@pytest.mark.parametrize(
+    ("tool", "size"), [("nnet3-merge-egs", "256"), ("nnet3-chain-merge-egs", "64")]
+)
+def test_usual_sizes_of_minibatches(tool: str, size: str) -> None:
+    """Minibatches have the size that Kaldi's tool of this name gives them."""
+    (option,) = [each for each in command_of(tool).params if "--minibatch-size" in each.opts]
+
+    assert option.default == size

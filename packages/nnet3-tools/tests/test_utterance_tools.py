@@ -344,11 +344,14 @@ def test_help_names_every_option() -> None:
 
 def test_chunks_that_are_longer_than_the_option(folder: Path) -> None:
     """If chunks cannot have --frames-per-chunk frames, a log line says how many they have."""
-    rounded = compute(folder, "--frames-per-chunk=10", "--frame-subsampling-factor=3")
-    exact = compute(folder, "--frames-per-chunk=12", "--frame-subsampling-factor=3")
+    for command in nnet3_compute, nnet3_compute_looped:
+        subsampled = partial(
+            compute, folder, "--frame-subsampling-factor=3", command=command, output="out.ark"
+        )
+        rounded, exact = (subsampled(f"--frames-per-chunk={frames}") for frames in (10, 12))
 
-    assert "Chunks have 12 frames: --frames-per-chunk=10 is no multiple" in rounded.stderr
-    assert "Chunks have" not in exact.stderr
+        assert "Chunks have 12 frames: --frames-per-chunk=10 is no multiple" in rounded.stderr
+        assert "Chunks have" not in exact.stderr
 
 
 def test_options_that_do_nothing_for_xvectors(folder: Path) -> None:

@@ -95,6 +95,13 @@ def decoded(reader: Reader, decode: Callable[[Reader], T]) -> T:
     return decode(reader)
 
 
+def refuse_sound(stream: IO[bytes], path: str, expected: str) -> None:
+    """Raises a TableError if a stream begins as a WAV file does; it says what was expected."""
+    peek = getattr(stream, "peek", lambda size: b"")
+    if peek(len(_SOUND))[: len(_SOUND)] == _SOUND:
+        raise TableError(f"'{path}' is a sound file (WAV); expected {expected}")
+
+
 def read_archive(stream: IO[bytes], path: str, decode: Callable[[Reader], T]) -> Iterator[Entry[T]]:
     """The entries of an archive, in order; only the one at hand is held in memory.
 
@@ -107,12 +114,7 @@ def read_archive(stream: IO[bytes], path: str, decode: Callable[[Reader], T]) ->
         TableError: the stream is not an archive of such objects, is damaged or breaks off.
         Nnet3Error: another error of `decode`.
     """
-    peek = getattr(stream, "peek", lambda size: b"")
-    if peek(len(_SOUND))[: len(_SOUND)] == _SOUND:
-        raise TableError(
-            f"'{path}' is a sound file (WAV); expected an archive of what is computed from sound, "
-            "such as features"
-        )
+    refuse_sound(stream, path, "an archive of what is computed from sound, such as features")
     entries = read_entries(stream, path, lambda reader: decoded(reader, decode))
     previous = None
     while True:

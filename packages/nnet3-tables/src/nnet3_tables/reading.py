@@ -21,6 +21,7 @@ from nnet3_tables.entries import (
     matrix,
     read_archive,
     read_script,
+    refuse_sound,
     value,
     vector,
 )
@@ -235,6 +236,7 @@ def read_files(rspecifier: str) -> Iterator[tuple[str, OpenValue]]:
 
 def _of_archive(path: str) -> Iterator[tuple[str, OpenValue]]:
     with opened(path) as stream:
+        refuse_sound(stream, path, "an archive of them; scp:FILE has lines 'KEY SOUND-FILE'")
         while key := _key(stream, path):
             done: list[str] = []
             yield key, partial(_opened_once, stream, f"archive '{path}': '{key}'", done)

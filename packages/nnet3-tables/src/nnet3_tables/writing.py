@@ -60,6 +60,11 @@ class ObjectWriter:
         return f"<{type(self).__name__} to '{self._specifier.target}'>"
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing has been written to the archive."""
+        return not self._offset
+
+    @property
     def unfinished(self) -> str | None:
         """The file with a part of an archive; None if it is complete, empty, or in no file."""
         if not self._specifier.files or self._specifier.is_script:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from nnet3_descriptors.files import PathOrFile, Writer
 
 T = TypeVar("T")
+W = TypeVar("W", bound="nnet3_tables.ObjectWriter")
 
 _STANDARD = ("", "-")
 
@@ -93,6 +94,15 @@ def check_tables(rspecifiers: Sequence[str], *wspecifiers: str) -> None:
                     f"'{written[path]}' and '{wspecifier}' would both be written to '{name}'"
                 )
             written[path] = wspecifier
+
+
+@contextlib.contextmanager
+def results(writer: W) -> Iterator[W]:
+    """A table to write, within the context; if nothing is written to it, an old one stays."""
+    with writer:
+        yield writer
+        if writer.is_empty:
+            writer.abandon()
 
 
 def read(reader: Callable[[PathOrFile], T], name: str) -> T:

@@ -255,6 +255,8 @@ def nnet3_compute_looped(
         run.model_in, model, has_ivectors=has_ivectors, use_priors=options["use_priors"]
     )
     model.stream(**options)  # raises errors of the network before a table is opened
+    lengths = {name: options[name] for name in ("frames_per_chunk", "frame_subsampling_factor")}
+    inputs.log_rounding(nnet3.ChunkOptions(**lengths), model)
     with inputs.opened_ivectors(ivectors, online_ivectors, utt2spk) as ivectors_of:
         if recordings is not None:
             ivectors_of = recordings.ivectors_of

@@ -18,7 +18,7 @@ import nnet3
 import nnet3_descriptors
 import nnet3_tables
 
-from nnet3_tools import cli
+from nnet3_tools import cli, streams
 from nnet3_tools.progress import BYTES, UTTERANCES, LackingError, Progress
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _reported(
 ) -> Iterator[nnet3_tables.TableWriter]:
     """A context with a table to write; after an error, it says where the written part is."""
     try:
-        with writer:
+        with streams.results(writer):
             yield writer
     except BaseException:
         if writer.unfinished is not None:
@@ -298,7 +298,7 @@ def compute_in_shards(
         if shard:
             yield shard
 
-    with open_writer() as writer:
+    with streams.results(open_writer()) as writer:
         do = functools.partial(compute_shard, model, compute, least_frames)
         for results in workers.map(do, shards()):
             for key, num_frames, result in results:

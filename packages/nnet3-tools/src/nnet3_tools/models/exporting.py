@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +71,19 @@ def _quantized(models: tuple[Any, ...], features: str | None) -> list[Any]:
     sizes = [sum(model.ByteSize() for model in each) for each in (models, quantized)]
     cli.log(f"8 bits: {sizes[1]:,} of {sizes[0]:,} bytes. For {given}: {error}")
     return quantized
+
+
+def _log_chunk(frames: int | None, about: Mapping[str, str]) -> None:
+    """Says that chunks have more frames than --frames, if the properties of a model say so."""
+    chunk, factor = (
+        int(about[f"nnet3.{name}"]) for name in ("frames_per_chunk", "frame_subsampling_factor")
+    )
+    if chunk != (frames or 0):
+        cli.log(
+            f"Chunks have {chunk} frames: --frames={frames} is no multiple of "
+            f"--frame-subsampling-factor={factor} and of the frames after which the network's "
+            "reads repeat"
+        )
 
 
 def _log_rounding(
@@ -232,16 +245,7 @@ def nnet3_to_onnx(
         models = nnet3.export_onnx(model, frames=frames, **options)
     except nnet3_descriptors.Nnet3Error as error:
         raise click.ClickException(f"{nnet_in}: {error}") from error
-    about = _properties(models[0])
-    chunk, factor = (
-        int(about[f"nnet3.{name}"]) for name in ("frames_per_chunk", "frame_subsampling_factor")
-    )
-    if chunk != (frames or 0):
-        cli.log(
-            f"Chunks have {chunk} frames: --frames={frames} is no multiple of "
-            f"--frame-subsampling-factor={factor} and of the frames after which the network's "
-            "reads repeat"
-        )
+    _log_chunk(frames, _properties(models[0]))
     path = Path(os.fspath(onnx_out))
     written = _quantized(models, features) if int8 else models
     paths = [start_path(path), path][-len(models) :]
@@ -309,7 +313,11 @@ def nnet3_to_c(
             _log_rounding(model, path.stem, features, options)
     except nnet3_descriptors.Nnet3Error as error:
         raise click.ClickException(f"{nnet_in}: {error}") from error
-    calls = [line.strip() for line in source.header.splitlines() if line.startswith("   call ")]
+    lines = [line.strip() for line in source.header.partition("*/")[0].splitlines()]
+    calls = [line for line in lines if line.startswith("call ")]
+    if not options["xvector"]:
+        about = dict(line.split(": ", 1) for line in lines if line.startswith("nnet3."))
+        _log_chunk(options["frames"], about)
     files = " and ".join(
         str(path.with_suffix(ending)) for ending in (".h", *([".weights"] if weights else []))
     )

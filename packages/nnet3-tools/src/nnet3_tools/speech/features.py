@@ -155,8 +155,10 @@ def _compute(
     files = nnet3_tables.read_files(wav)
     table = each_value(((key, partial(_recording, opened)) for key, opened in files), wav, tally)
     with contextlib.ExitStack() as stack:
-        writer = stack.enter_context(nnet3_tables.MatrixWriter(features_out))
-        durations = durations_out and stack.enter_context(nnet3_tables.ObjectWriter(durations_out))
+        writer = stack.enter_context(streams.results(nnet3_tables.MatrixWriter(features_out)))
+        durations = durations_out and stack.enter_context(
+            streams.results(nnet3_tables.ObjectWriter(durations_out))
+        )
         for key, recording in table:
             samples = _samples(key, recording, tally, **own)
             if samples is None:

@@ -87,7 +87,7 @@ def ivector_extract_online2(
         work = _Extraction(extractor, features, weights, length_tolerance, repeat)
         speakers = read_speakers(spk2utt_in)
         first = next(speakers, None)  # a missing table is an error before anything is written
-        output = stack.enter_context(nnet3_tables.MatrixWriter(ivectors_out))
+        output = stack.enter_context(streams.results(nnet3_tables.MatrixWriter(ivectors_out)))
         if first is not None:
             work.write_speaker(output, first[1])
         for _, utterances in speakers:

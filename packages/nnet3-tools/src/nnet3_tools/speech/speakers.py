@@ -67,8 +67,10 @@ def _write_means(
     total, squares = np.zeros(0), 0.0
     with contextlib.ExitStack() as stack:
         table = stack.enter_context(nnet3_tables.VectorLookup(vectors_in))
-        means = stack.enter_context(nnet3_tables.VectorWriter(means_out))
-        counts = num_utts_out and stack.enter_context(nnet3_tables.ObjectWriter(num_utts_out))
+        means = stack.enter_context(streams.results(nnet3_tables.VectorWriter(means_out)))
+        counts = num_utts_out and stack.enter_context(
+            streams.results(nnet3_tables.ObjectWriter(num_utts_out))
+        )
         for speaker, utterances in read_speakers(spk2utt_in):
             # In single precision and in this order, so that the means are those of Kaldi's tool.
             mean, count = np.zeros(0, dtype=np.float32), 0

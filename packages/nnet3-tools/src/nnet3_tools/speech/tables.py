@@ -136,7 +136,7 @@ def write_each(
     """
     streams.check_tables([features_in, *others], out)
     table = each_value(nnet3_tables.read_matrices(features_in), features_in, tally)
-    with writer(out) as file:
+    with streams.results(writer(out)) as file:
         for key, frames in table:
             if not len(frames):
                 tally.fail(f"Empty feature matrix for utterance {key}")

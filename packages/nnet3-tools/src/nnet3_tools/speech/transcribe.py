@@ -127,7 +127,11 @@ def nnet3_transcribe(
         cli.log(f"Columns of posteriors: {' '.join(columns)}")
     tally = Tally()
     with contextlib.ExitStack() as files:
-        table = files.enter_context(nnet3_tables.MatrixWriter(posteriors)) if posteriors else None
+        table = (
+            files.enter_context(streams.results(nnet3_tables.MatrixWriter(posteriors)))
+            if posteriors
+            else None
+        )
 
         def lines(key: str, channel: str, samples: Samples, rate: int) -> str:
             found = ""
