@@ -31,7 +31,7 @@ from nnet3_tools.compute.xvectors import nnet3_xvector_compute, nnet3_xvector_co
 from nnet3_tools.egs.making import nnet3_get_egs_simple
 from nnet3_tools.progress import BYTES, UTTERANCES, Progress
 from small_networks import WITH_IVECTOR, network, stacked
-from tool_runs import program
+from tool_runs import program, run_tool
 
 CONFIG = stacked(
     4, "affine Affine input-dim=8 output-dim=3", splice="Append(input, Offset(input, 1))"
@@ -70,6 +70,24 @@ def write_features(path: Path, matrices: Mapping[str, np.ndarray]) -> None:
 def arrays_of(path: Path) -> dict[str, np.ndarray]:
     """The arrays of an archive."""
     return dict(read_table(f"ark:{path}"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes have no names")
+def test_a_script_from_a_pipe(folder: Path) -> None:
+    """Each line of a script that can be read only once is read."""
+    with MatrixWriter(f"ark,scp:{folder}/feats.ark,{folder}/feats.scp") as writer:
+        for key, matrix in features().items():
+            writer.write(key, matrix)
+    source, sink = os.pipe()
+    os.write(sink, (folder / "feats.scp").read_bytes())
+    os.close(sink)
+
+    run_tool(
+        "nnet3-compute", folder / "final.raw", f"scp:/dev/fd/{source}",
+        f"ark:{folder}/output.ark", expected=0,
+    )  # fmt: skip
+
+    assert list(arrays_of(folder / "output.ark")) == list(features())
 
 
 def assert_outputs(folder: Path, wanted: Callable[[np.ndarray], np.ndarray]) -> None:

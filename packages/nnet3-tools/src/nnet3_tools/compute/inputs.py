@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
@@ -202,11 +203,14 @@ _Opened = Callable[[], AbstractContextManager[IO[bytes]]]
 def has_recordings(features: str) -> bool:
     """Whether a table is a script file whose first file that can be opened is a WAV file.
 
+    False for what can be read only once, such as a pipe.
+
     Raises:
         TableError: the script file cannot be read.
     """
     specifier = nnet3_tables.Specifier.to_read(features)
-    if not specifier.is_script or not specifier.files:
+    files = specifier.files
+    if not (specifier.is_script and files and all(map(os.path.isfile, files))):
         return False
     for _, opened in nnet3_tables.read_files(features):
         try:
