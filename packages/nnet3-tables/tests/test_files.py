@@ -16,6 +16,8 @@ from nnet3_tables import (
     ObjectWriter,
     TableError,
     TableWriter,
+    opened,
+    opened_to_write,
     read_matrix,
     read_table,
     read_vector,
@@ -271,6 +273,17 @@ def test_files_of_one_value(tmp_path: Path) -> None:
     with write_table(f"ark:{tmp_path}/x") as table:
         table.write("key", MATRIX)
     np.testing.assert_array_equal(read_matrix(f"{tmp_path}/x:4"), MATRIX)
+
+
+def test_path_objects(tmp_path: Path) -> None:
+    """A path object names a file, whatever its name is like."""
+    for name in ("m", "| m", "m |"):
+        write_matrix(tmp_path / name, MATRIX)
+        np.testing.assert_array_equal(read_matrix(tmp_path / name), MATRIX)
+        with opened_to_write(tmp_path / name) as written:
+            written.write(b"x")
+        with opened(tmp_path / name) as stream:
+            assert stream.read() == b"x"
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,44 @@ def test_writers_in_threads(tmp_path: Path) -> None:
     assert os.path.samestat(before, os.fstat(2))
 
 
+def test_threads_that_share_a_writer(tmp_path: Path) -> None:
+    """A script file has the right places of entries that threads write to one archive."""
+    with (  # with the option f, each entry lets others run
+        write_table(f"ark,f,scp:{tmp_path}/a.ark,{tmp_path}/a.scp") as table,
+        ThreadPoolExecutor(4) as threads,
+    ):
+        list(threads.map(lambda n: table.write(f"k{n}", MATRIX[:1] * n), range(800)))
+
+    found = {key: value[0, 0] for key, value in read_table(f"scp:{tmp_path}/a.scp")}
+    assert found == {f"k{n}": n for n in range(800)}
+
+
+def test_words_of_several_bytes(tmp_path: Path) -> None:
+    """A view of memory is written, and counted, by its bytes."""
+    words = memoryview(np.frombuffer(b"\0B\4\1\0\0\0\4\2\0\0\0", np.int16))
+    with ObjectWriter(f"ark,scp:{tmp_path}/a.ark,{tmp_path}/a.scp") as table:
+        for key in "ab":
+            table.write(key, words)
+
+    assert {key: value.tolist() for key, value in read_table(f"scp:{tmp_path}/a.scp")} == {
+        "a": [2],
+        "b": [2],
+    }
+
+
+def test_blanks_are_those_of_ascii(tmp_path: Path) -> None:
+    """A blank of Unicode is a part of a word, in keys, in names of files and in words."""
+    key = "a\u3000b\x85"
+    with write_table(f"ark,scp:{tmp_path}/a.ark,{tmp_path}/a\xa0") as table:
+        table.write(key, MATRIX)
+    (tmp_path / "b.scp").write_text(f"{key}\t{tmp_path}/a.ark:8 \n", encoding="utf-8")
+    (tmp_path / "words").write_text(f"{key} {key}\n", encoding="utf-8")
+
+    assert [*dict(read_table(f"ark:{tmp_path}/a.ark"))] == [key]
+    assert [*dict(read_table(f"scp:{tmp_path}/b.scp"))] == [key]
+    assert read_tokens(f"ark:{tmp_path}/words") == {key: key}
+
+
 @pytest.mark.parametrize(
     "value",
     [

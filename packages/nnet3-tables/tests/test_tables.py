@@ -7,12 +7,15 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from nnet3_descriptors.files import Reader, SparseMatrix, compressed, new_writer
 from nnet3_tables import (
     MatrixLookup,
     MatrixWriter,
+    ObjectLookup,
     ObjectWriter,
     TableError,
     TableWarning,
@@ -20,8 +23,11 @@ from nnet3_tables import (
     VectorWriter,
     commands,
     read_matrices,
+    read_objects,
     read_tokens,
 )
+from nnet3_tables.entries import matrix
+from nnet3_tables.entries import value as any_value
 
 MATRICES = {f"utterance{k}": np.arange(12.0, dtype=np.float32).reshape(4, 3) + k for k in range(3)}
 
@@ -71,6 +77,28 @@ def test_ranges_in_script_files(archive: Path, tmp_path: Path) -> None:
 
     np.testing.assert_array_equal(part["utterance0"], MATRICES["utterance0"][1:3])
     np.testing.assert_array_equal(part["utterancex"], MATRICES["utterance0"][0:2, 2:3])
+
+
+@pytest.mark.parametrize("is_sparse", [True, False])
+def test_ranges_of_compressed_and_sparse_matrices(is_sparse: bool, tmp_path: Path) -> None:
+    """A range of a matrix of another form is a full matrix, whatever form the reader takes."""
+    given, writer = np.eye(9, 4, dtype=np.float32), new_writer()
+    if is_sparse:
+        splits = np.minimum(np.arange(10), 4)
+        SparseMatrix(4, splits, np.arange(4), np.ones(4, np.float32)).write(writer)
+    else:
+        writer.compressed_matrix(compressed.compress(given))
+    with ObjectWriter(f"ark,scp:{tmp_path}/a.ark,{tmp_path}/a.scp") as table:
+        table.write("a", writer.data)
+    line = (tmp_path / "a.scp").read_text().strip()
+    (tmp_path / "part.scp").write_text(f"{line}[1:8,0:1]\n")
+
+    def stored(reader: Reader) -> object:
+        return SparseMatrix.read(reader) if is_sparse else reader.compressed_matrix()
+
+    for decode in (stored, any_value):
+        (part,) = read_objects(f"scp:{tmp_path}/part.scp", decode)
+        np.testing.assert_array_equal(part.value, given[1:9, :2])
 
 
 @pytest.mark.parametrize(
@@ -284,6 +312,21 @@ def test_lookup(archive: Path) -> None:
             assert lookup.get("nobody") is None
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_lookup_that_is_interrupted(error: type[BaseException], archive: Path) -> None:
+    """After an interruption a lookup does not say that what it has not read is not there."""
+    decode = Mock(side_effect=[matrix, error])
+    with ObjectLookup(f"ark:{archive}", decode) as lookup:
+        assert lookup.get("utterance0") is matrix
+        with pytest.raises(error):
+            lookup.get("utterance2")
+        with pytest.raises(
+            TableError, match=rf"^archive '{archive}': reading ended: {error.__name__}"
+        ):
+            lookup.get("utterance2")
+        assert lookup.get("utterance0") is matrix
+
+
 def test_lookup_of_another_kind(archive: Path) -> None:
     """An archive of other objects is an error for each key, not a table without the keys."""
     message = f"cannot read archive '{archive}', byte 13: this is no vector; .*'FM', a matrix"
@@ -480,6 +523,24 @@ def test_archive_and_script(tmp_path: Path) -> None:
             writer.write(key, matrix)
 
     assert read_all(f"scp:{tmp_path}/a.scp").keys() == MATRICES.keys()
+
+
+def test_files_of_others_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """A writer of an archive with a script file removes no file but its own old script file."""
+    (tmp_path / "a.scp").write_text("of others")
+    (tmp_path / "-").write_text("of others")
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path / "folder")
+    with MatrixWriter("ark,scp:a.ark,a.scp") as writer:
+        writer.write("utterance0", MATRICES["utterance0"])
+        monkeypatch.chdir(tmp_path)
+    with MatrixWriter("ark,scp:a.ark,-") as writer:
+        writer.write("utterance0", MATRICES["utterance0"])
+
+    assert (tmp_path / "a.scp").read_text() == (tmp_path / "-").read_text() == "of others"
+    assert capsysbinary.readouterr().out == b"utterance0 a.ark:11\n"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")

@@ -24,11 +24,18 @@ _PATIENCE = 0.5
 """Seconds in which a command whose output makes no sense may turn out to have failed."""
 
 
-def is_command(name: str) -> bool:
+def is_command(name: str | os.PathLike[str]) -> bool:
     """Whether a name stands for a command to read from, `command |`, or to write to, `| command`.
 
-    A name of a table has such a name behind its colon.
+    A name of a table has such a name behind its colon. A path object is always a file.
+
+    Raises:
+        TableError: it is no name.
     """
+    if isinstance(name, os.PathLike):
+        return False
+    if not isinstance(name, str):
+        raise TableError(f"expected the name of a file, found {type(name).__name__}")
     return name.rstrip().endswith("|") or name.lstrip().startswith("|")
 
 

@@ -11,7 +11,7 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -173,14 +173,19 @@ class ScriptLine(NamedTuple):
         self._check_no_command()
         try:
             reader = open_reader(source)
-            start = reader.position - (len(BINARY_MARK) if reader.binary else 0)
-            value = decoded(reader, decode)
+            begin = reader.position
+            found = decoded(reader, decode)
+            if ranges is not None:
+                if not isinstance(found, np.ndarray) and len(getattr(found, "shape", ())) == 2:
+                    # Compressed or sparse; as in Kaldi, a range of it is a full matrix.
+                    reader.position = begin
+                    found = cast(T, np.asarray(value(reader)))
+                found = self._part(found, ranges)
         except ModelFileError as error:
             place = f"{self.place}: '{self.key}' at {source}"
             raise TableError(f"{place}: {error.reason}") from error
-        if ranges is not None:
-            value = self._part(value, ranges)
-        return Entry(self.key, value, bytes(reader.data[start : reader.position]))
+        start = begin - (len(BINARY_MARK) if reader.binary else 0)
+        return Entry(self.key, found, bytes(reader.data[start : reader.position]))
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[IO[bytes]]:
@@ -264,8 +269,7 @@ def read_script(specifier: Specifier) -> Iterator[ScriptLine]:
         TableError: the file cannot be read, the command that writes it fails, or a line has no
             location.
     """
-    for place, line in lines(specifier.target):
-        words = line.strip().split(maxsplit=1)
+    for place, words in lines(specifier.target, 1):
         if len(words) == 2:
             yield ScriptLine(words[0], words[1], place)
         elif words:

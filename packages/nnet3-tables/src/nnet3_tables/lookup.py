@@ -134,8 +134,9 @@ class ObjectLookup(Generic[T]):
                 )
             if entry.key in self._known or (self._is_sorted and entry.key == self._last):
                 raise self._fault(f"the key '{entry.key}' comes twice")
-        except Nnet3Error as error:
-            self._damage = str(error)
+        except BaseException as error:  # also Ctrl-C: the value that was being read is lost
+            is_known = isinstance(error, Nnet3Error)
+            self._damage = str(error if is_known else self._fault(f"reading ended: {error!r}"))
             raise
         self._last = entry.key
         if not (self._is_asked_in_order and entry.key < self._asked):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -153,12 +154,15 @@ def warn(message: str) -> None:
 def read_tokens(rspecifier: str) -> Mapping[str, str]:
     """A table of words, such as utt2spk, as a mapping.
 
+    Args:
+        rspecifier: `ark:FILE`, `ark:COMMAND |`, ...
+
     Raises:
-        TableError: it cannot be read, a line has not two words, or a key comes twice.
+        TableError: it is a script file, it cannot be read, a line has not two words, or a key
+            comes twice.
     """
     tokens: dict[str, str] = {}
-    for place, line in lines(Specifier.to_read(rspecifier).target):
-        words = line.split()
+    for place, words in lines(Specifier.to_read(rspecifier, is_text=True).target):
         if len(words) != 2:
             raise TableError(f"{place}: expected two words, found {len(words)}")
         if words[0] in tokens:
@@ -167,7 +171,7 @@ def read_tokens(rspecifier: str) -> Mapping[str, str]:
     return tokens
 
 
-def read_matrix(name: str) -> FloatArray:
+def read_matrix(name: str | os.PathLike[str]) -> FloatArray:
     """Reads a file that holds one matrix, such as `lda.mat`, in any form that Kaldi writes.
 
     Args:
@@ -183,7 +187,7 @@ def read_matrix(name: str) -> FloatArray:
     return _read_file(name, matrix)
 
 
-def read_vector(name: str) -> FloatArray:
+def read_vector(name: str | os.PathLike[str]) -> FloatArray:
     """Reads a file that holds one vector, such as an i-vector; see `read_matrix`.
 
     Returns:
@@ -195,7 +199,7 @@ def read_vector(name: str) -> FloatArray:
     return _read_file(name, vector)
 
 
-def _read_file(name: str, decode: Callable[[Reader], T]) -> T:
+def _read_file(name: str | os.PathLike[str], decode: Callable[[Reader], T]) -> T:
     try:
         if not is_command(name) and name not in ("", "-"):
             return decoded(open_reader(name), decode)

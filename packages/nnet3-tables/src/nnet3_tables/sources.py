@@ -9,6 +9,7 @@ import os
 import sys
 import zlib
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import IO, Any, cast
 
 from nnet3_descriptors.files import new_file
@@ -80,31 +81,28 @@ _GZIP = b"\x1f\x8b"
 
 
 @contextlib.contextmanager
-def opened(name: str) -> Iterator[IO[bytes]]:
+def opened(name: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """A stream to read: a file, "-" for standard input, or `command |`.
 
     Raises:
         TableError: it cannot be read, or the command fails.
     """
     if is_command(name):
-        with output_of(name) as stream:
+        with output_of(os.fspath(name)) as stream:
             yield stream
     elif name in ("", "-"):
         if sys.stdin is None:
             raise TableError("cannot read '-': standard input is closed")
         yield sys.stdin.buffer
     else:
-        try:
-            with open(name, "rb") as stream, _unpacked(stream) as contents:
-                yield contents
-        except FileNotFoundError as error:
-            raise TableError(f"cannot read '{name}': there is no such file") from error
-        except OSError as error:
-            raise TableError(f"cannot read '{name}': {error.strerror or error}") from error
+        with _blamed("read", name, _unpacked(name)) as contents:
+            yield contents
 
 
 @contextlib.contextmanager
-def opened_to_write(name: str, *, keep_part: bool = False) -> Iterator[IO[bytes]]:
+def opened_to_write(
+    name: str | os.PathLike[str], *, keep_part: bool = False
+) -> Iterator[IO[bytes]]:
     """A stream to write: a new file, "-" for standard output, or "| command".
 
     A file gets its name at the end of the context, and does not get it after an error.
@@ -116,40 +114,64 @@ def opened_to_write(name: str, *, keep_part: bool = False) -> Iterator[IO[bytes]
     Raises:
         TableError: it cannot be written, or the command fails.
     """
-    try:
-        if is_command(name):
-            with input_of(name) as stream:
-                yield stream
-        elif name in ("", "-"):
-            if sys.stdout is None:
-                raise TableError("cannot write '-': standard output is closed")
-            yield sys.stdout.buffer
-            sys.stdout.buffer.flush()
-        else:
-            with new_file(name, keep_part=keep_part) as stream:
-                yield stream
-    except OSError as error:
-        folder = os.path.dirname(name)
-        reason = error.strerror or error
-        if isinstance(error, FileNotFoundError) and not os.path.isdir(folder or os.curdir):
-            reason = f"there is no folder '{folder}'"
-        raise TableError(f"cannot write '{name}': {reason}") from error
+    if is_command(name):
+        stream = input_of(os.fspath(name))
+    elif name in ("", "-"):
+        stream = _standard_output()
+    else:
+        stream = new_file(name, keep_part=keep_part)
+    with _blamed("write", name, stream) as contents:
+        yield contents
 
 
 @contextlib.contextmanager
-def _unpacked(stream: IO[bytes]) -> Iterator[IO[bytes]]:
+def _standard_output() -> Iterator[IO[bytes]]:
+    if sys.stdout is None:
+        raise TableError("cannot write '-': standard output is closed")
+    yield sys.stdout.buffer
+    sys.stdout.buffer.flush()
+
+
+@contextlib.contextmanager
+def _blamed(
+    verb: str, name: str | os.PathLike[str], opening: AbstractContextManager[IO[bytes]]
+) -> Iterator[IO[bytes]]:
+    """A stream whose errors are TableErrors with its name; errors of the caller's stay."""
+    of_caller: OSError | None = None
+    try:
+        with opening as stream:
+            try:
+                yield stream
+            except OSError as error:
+                if error.filename is not None:
+                    of_caller = error  # one of the stream has no name
+                raise
+    except OSError as error:
+        if error is of_caller:
+            raise
+        folder, reason = os.path.dirname(name), error.strerror or error
+        if isinstance(error, FileNotFoundError):
+            if verb == "read":
+                reason = "there is no such file"
+            elif not os.path.isdir(folder or os.curdir):
+                reason = f"there is no folder '{folder}'"
+        raise TableError(f"cannot {verb} '{name}': {reason}") from error
+
+
+@contextlib.contextmanager
+def _unpacked(name: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """A file, or its content if its first bytes show that gzip has packed it.
 
     Raises:
-        OSError: it is damaged, or unpacks to far more than tables do.
+        OSError: it cannot be read, is damaged, or unpacks to far more than tables do.
     """
-    # A pipe may hold fewer bytes than asked for; `peek` leaves the bytes in it.
-    head = stream.peek(len(_GZIP))[: len(_GZIP)] if isinstance(stream, io.BufferedReader) else b""
-    if head != _GZIP:
-        yield stream
-        return
-    with io.BufferedReader(Unpacked(stream)) as contents:
-        yield cast(IO[bytes], contents)
+    with open(name, "rb") as stream:
+        # A pipe may hold fewer bytes than asked for; `peek` leaves the bytes in it.
+        if stream.peek(len(_GZIP))[: len(_GZIP)] != _GZIP:
+            yield stream
+            return
+        with io.BufferedReader(Unpacked(stream)) as contents:
+            yield cast(IO[bytes], contents)
 
 
 def archive_size(rspecifier: str) -> int | None:
@@ -174,8 +196,13 @@ def archive_size(rspecifier: str) -> int | None:
     return None
 
 
-def lines(name: str) -> Iterator[tuple[str, str]]:
-    """The lines of a text, each with its place, for messages.
+def lines(name: str, most: int = -1) -> Iterator[tuple[str, list[str]]]:
+    """The lines of a text, each as its place, for messages, and its words.
+
+    Args:
+        name: The file.
+        most: Number of blanks at which a line is split; -1 for all. Blanks are those of ASCII, as
+            in Kaldi.
 
     Raises:
         TableError: it cannot be read, or is not UTF-8.
@@ -184,6 +211,6 @@ def lines(name: str) -> Iterator[tuple[str, str]]:
         for number, line in enumerate(stream, 1):
             place = f"{name}, line {number}"
             try:
-                yield place, line.decode()
+                yield place, [word.decode() for word in line.strip().split(None, most)]
             except UnicodeDecodeError as error:
                 raise TableError(f"{place}: this is not UTF-8") from error

@@ -30,12 +30,16 @@ class Specifier(NamedTuple):
     target: str
 
     @classmethod
-    def to_read(cls, text: str) -> Self:
+    def to_read(cls, text: str, *, is_text: bool = False) -> Self:
         """Parses `ark:file`, `scp,p:file`, `ark:command |` and the like.
+
+        Args:
+            text: The text that the user wrote.
+            is_text: Whether the table has words in each line, and so can be no script file.
 
         Raises:
             TableError: there is no "ark" or "scp" before a colon, or an unknown option, or a
-                command to write to.
+                command to write to, or a script file in place of a text.
         """
         specifier = cls._parse(text, _READ_OPTIONS)
         if specifier.target.startswith("|"):
@@ -43,6 +47,8 @@ class Specifier(NamedTuple):
             raise TableError(
                 f"'{text}' is a command to write to; expected 'ark:{command} |' to read from it"
             )
+        if is_text and specifier.is_script:
+            raise TableError(f"'{text}' is a script file; expected 'ark:FILE', with the words")
         return specifier
 
     @classmethod

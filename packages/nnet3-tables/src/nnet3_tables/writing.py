@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import sys
+import threading
 from collections.abc import Iterable
 from typing import IO, Self
 
@@ -45,6 +46,11 @@ class ObjectWriter:
         self._offset = 0
         self._locations: dict[str, str] = {}
         self._script: IO[bytes] | None = None
+        self._turn = threading.Lock()
+        # For each target: the working folder may be another one at the end.
+        self._replaced = [
+            file_to_replace(name) if name in specifier.files else None for name in specifier.targets
+        ]
         with contextlib.ExitStack() as contexts:
             if specifier.is_script:
                 self._locations = {line.key: line.location for line in read_script(specifier)}
@@ -67,10 +73,9 @@ class ObjectWriter:
     @property
     def unfinished(self) -> str | None:
         """The file with a part of an archive; None if it is complete, empty, or in no file."""
-        if not self._specifier.files or self._specifier.is_script:
+        if self._specifier.is_script or self._replaced[0] is None:
             return None
-        name, whole = self._archive.name, os.path.realpath(self._specifier.targets[0])
-        return name if name != whole and os.path.exists(name) else None
+        return self._archive.name if os.path.exists(self._archive.name) else None
 
     def write(self, key: str, data: bytes) -> None:
         """Writes one entry.
@@ -90,6 +95,10 @@ class ObjectWriter:
     def _put(self, key: str, data: Iterable[bytes | memoryview]) -> None:
         """Writes an entry, given as the pieces of its value; see `write`."""
         _check_key(key)
+        with self._turn:
+            self._put_in_turn(key, data)
+
+    def _put_in_turn(self, key: str, data: Iterable[bytes | memoryview]) -> None:
         if not self._is_open:
             raise TableError(f"cannot write '{self._specifier.target}': the table is closed")
         if self._specifier.is_script:
@@ -107,7 +116,7 @@ class ObjectWriter:
             self._is_open = False
             self._contexts.__exit__(type(error), error, error.__traceback__)
             raise
-        self._offset += sum(map(len, pieces))
+        self._offset += sum(memoryview(piece).nbytes for piece in pieces)
 
     def _put_by_script(self, key: str, data: Iterable[bytes | memoryview]) -> None:
         """Writes a value to the file that a script file names."""
@@ -141,17 +150,16 @@ class ObjectWriter:
         if self._script is None:
             self._contexts.close()
             return
-        archive, script = self._specifier.targets
-        with locked(os.path.dirname(os.path.realpath(archive))), self._contexts:
+        archive, script = self._replaced
+        turn = contextlib.nullcontext() if archive is None else locked(os.path.dirname(archive))
+        with turn, self._contexts:
             self._archive.flush()
-            if os.path.isfile(archive):
+            if archive is not None:
                 os.fsync(self._archive.fileno())
-            if (whole := file_to_replace(archive)) is not None:
-                sys.audit(REPLACES, whole, True)  # who refuses keeps the script, too
-            old = file_to_replace(script)
-            if old is not None:
+                sys.audit(REPLACES, archive, True)  # who refuses keeps the script, too
+            if script is not None:
                 with contextlib.suppress(FileNotFoundError):
-                    os.remove(old)  # or it would refer to places in an archive that is replaced
+                    os.remove(script)  # or it would refer to places in an archive that is replaced
 
     def abandon(self) -> None:
         """Ends the writing of a table that is not complete."""
@@ -221,7 +229,9 @@ def write_table(wspecifier: str) -> TableWriter:
     return TableWriter(wspecifier)
 
 
-def write_matrix(name: str, value: npt.ArrayLike, *, binary: bool = True) -> None:
+def write_matrix(
+    name: str | os.PathLike[str], value: npt.ArrayLike, *, binary: bool = True
+) -> None:
     """Writes a file that holds one matrix, such as `lda.mat`, in single precision.
 
     Args:
@@ -235,12 +245,14 @@ def write_matrix(name: str, value: npt.ArrayLike, *, binary: bool = True) -> Non
     _write_file(name, _numbers(f"'{name}'", value, 2), binary=binary)
 
 
-def write_vector(name: str, value: npt.ArrayLike, *, binary: bool = True) -> None:
+def write_vector(
+    name: str | os.PathLike[str], value: npt.ArrayLike, *, binary: bool = True
+) -> None:
     """Writes a file that holds one vector, (size,) numbers; see `write_matrix`."""
     _write_file(name, _numbers(f"'{name}'", value, 1), binary=binary)
 
 
-def _write_file(name: str, array: FloatArray, *, binary: bool) -> None:
+def _write_file(name: str | os.PathLike[str], array: FloatArray, *, binary: bool) -> None:
     with opened_to_write(name) as file:
         file.writelines(_encoded(array, binary=binary))
 

@@ -121,10 +121,11 @@ def file_to_replace(path: str | os.PathLike[str]) -> str | None:
     """Returns the file that a new file of this path replaces, if it is there.
 
     Of a link it is the file that the link refers to. None if the path is written to directly: if it
-    is a pipe, a terminal or a folder, or the name of a file that this process has open.
+    is a pipe, a terminal or a folder (also by a slash at its end), or the name of a file that this
+    process has open.
     """
     target, mode = os.path.realpath(path), _mode(path)
-    is_special = mode is not None and not stat.S_ISREG(mode)
+    is_special = not os.path.basename(path) or (mode is not None and not stat.S_ISREG(mode))
     return None if is_special or _number_of_open_file(path) is not None else target
 
 

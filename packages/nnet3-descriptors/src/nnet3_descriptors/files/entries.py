@@ -47,16 +47,16 @@ class Entry(Generic[T]):
 
 def key_fault(key: object) -> str:
     """Returns what is wrong with the key of an entry; "" for one that `read_entries` takes."""
-    if not isinstance(key, str) or key.split() != [key]:
-        return f"expected a key without blanks, found {key!r}"
     try:
-        size = len(key.encode())
+        data = key.encode() if isinstance(key, str) else b""
     except UnicodeEncodeError:
         return f"expected a key in UTF-8, found {key!r}"
+    if not isinstance(key, str) or data.split() != [data]:  # at ASCII blanks, as Kaldi does
+        return f"expected a key without blanks, found {key!r}"
     if "\0" in key:
         return f"expected a key without null characters, found {key!r}"
-    if size > MAX_TOKEN:
-        return f"expected a key of at most {MAX_TOKEN} bytes, found {size}: {key[:24]!r}..."
+    if len(data) > MAX_TOKEN:
+        return f"expected a key of at most {MAX_TOKEN} bytes, found {len(data)}: {key[:24]!r}..."
     return ""
 
 

@@ -311,7 +311,7 @@ def _trials(name: str) -> Iterator[tuple[str, str]]:
     with nnet3_tables.opened(name) as stream:
         for number, line in enumerate(stream, 1):
             try:
-                first, second = line.decode().split()
+                first, second = [word.decode() for word in line.split()]
             except ValueError:  # another number of words, or no UTF-8
                 raise click.ClickException(
                     f"{name}, line {number}: expected two keys, found {line[:60]!r}"

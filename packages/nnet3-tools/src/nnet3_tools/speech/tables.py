@@ -170,11 +170,11 @@ def read_speakers(rspecifier: str) -> Iterator[tuple[str, list[str]]]:
     Raises:
         click.ClickException: a line is not text, or a speaker has no utterances.
     """
-    target = nnet3_tables.Specifier.to_read(rspecifier).target
+    target = nnet3_tables.Specifier.to_read(rspecifier, is_text=True).target
     with nnet3_tables.opened(target) as stream:
         for number, line in enumerate(stream, 1):
             try:
-                speaker, *utterances = line.decode().split()
+                speaker, *utterances = [word.decode() for word in line.split()]
             except ValueError:  # no word, or no UTF-8
                 raise click.ClickException(
                     f"{target}, line {number}: expected a speaker and utterances, found "

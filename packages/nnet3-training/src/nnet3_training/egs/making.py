@@ -355,7 +355,7 @@ def parse_ranges(lines: Sequence[str]) -> dict[str, list[SpeakerChunk]]:
     """
     result: dict[str, list[SpeakerChunk]] = {}
     for number, line in enumerate(lines, 1):
-        fields = line.split()
+        fields = [field.decode() for field in line.encode().split()]  # at ASCII blanks
         try:
             utterance, archive, _, first, frames, speaker = fields
             numbers = [int(field) for field in (archive, first, frames, speaker)]
