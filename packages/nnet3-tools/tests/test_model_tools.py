@@ -1,6 +1,7 @@
 """The command-line tools for models."""
 
 import io
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -26,7 +27,7 @@ from nnet3_report import format_tree
 from nnet3_tools.entry_points import command_of
 from nnet3_tools.models.describing import is_coloured
 from small_networks import stacked
-from tool_runs import run_tool
+from tool_runs import program, run_tool
 
 CONFIG = stacked(
     3,
@@ -311,6 +312,16 @@ def test_a_full_disk() -> None:
     done = run_tool("nnet3-copy", "nnet.raw", "/dev/full", expected=255)
 
     assert done.stderr == "nnet3-copy: cannot write '/dev/full': No space left on device\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_log() -> None:
+    """A log that cannot be written does not end the work."""
+    command = program("nnet3-average", "nnet.raw", "nnet.raw", "mean.raw")
+    with open("/dev/full", "wb") as full:
+        assert subprocess.run(command, stderr=full, check=False).returncode == 0
+
+    assert read_nnet("mean.raw").num_parameters
 
 
 @pytest.mark.usefixtures("model")

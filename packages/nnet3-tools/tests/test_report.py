@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
@@ -332,6 +334,17 @@ def test_tool(nnet: Nnet, tmp_path: Path) -> None:
     assert "and the gradient" in page
     assert "Where the time goes" in page
     assert "<title>final.raw</title>" in page
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
+def test_names_that_are_no_utf8(nnet: Nnet, tmp_path: Path) -> None:
+    """A page names a network whose file's name is no UTF-8 as far as UTF-8 goes."""
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/\xe9.raw")
+    write_nnet(nnet, path)
+
+    report("--time=false", path, tmp_path / "page.html")
+
+    assert "<title>?.raw</title>" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_tool_without_request(tmp_path: Path) -> None:

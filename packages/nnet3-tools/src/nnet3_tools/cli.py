@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import itertools
+import math
 import os
 import shlex
 import signal
@@ -95,7 +97,7 @@ class KaldiCommand(click.Command):
         ctx.meta[_GIVEN] = list(args)
         normalized = self._normalized(_with_configs(args))
         try:
-            return super().parse_args(ctx, normalized)
+            rest = super().parse_args(ctx, normalized)
         except click.UsageError as error:
             is_of_argument = isinstance(error, click.MissingParameter) and isinstance(
                 error.param, click.Argument
@@ -103,6 +105,11 @@ class KaldiCommand(click.Command):
             if not is_of_argument and type(error) is not click.UsageError:
                 raise
             raise ArgumentCountError(error.format_message(), ctx) from error
+        for parameter in self.params:
+            value = ctx.params.get(parameter.name or "")
+            if isinstance(value, float) and not math.isfinite(value):
+                raise click.BadParameter(f"expected a finite number, found {value}", ctx, parameter)
+        return rest
 
     def invoke(self, ctx: click.Context) -> object:
         """Runs the tool; what overflows or is undefined is infinite or NaN without a warning."""
@@ -123,10 +130,15 @@ class KaldiCommand(click.Command):
     def _changed(self, ctx: click.Context, usage: str) -> Iterator[str]:
         """The files NAME-IN of a tool that writes NAME-OUT: they may be the same."""
         for parameter in self.params:
-            label = (parameter.metavar or "").strip("[].").partition("...")[0]
-            if label.endswith("-IN") and f"{label.removesuffix('IN')}OUT" in usage:
-                value = ctx.params[parameter.name or ""]
-                yield from value if isinstance(value, tuple) else [value]
+            value = ctx.params.get(parameter.name or "")
+            values = value if isinstance(value, tuple) else (value,)
+            # The first word, such as [NNET-IN] or NNET-IN..., may stand for none of them or many.
+            first, *words = (parameter.metavar or "").split() or [""]
+            labels = itertools.chain(reversed(words), itertools.repeat(first))
+            for word, name in zip(labels, reversed(values), strict=False):
+                label = word.strip("[].")
+                if label.endswith("-IN") and f"{label.removesuffix('IN')}OUT" in usage:
+                    yield name
 
     def _normalized(self, args: list[str]) -> list[str]:
         booleans = {
@@ -145,7 +157,9 @@ class KaldiCommand(click.Command):
                 name = name.replace("_", "-")
                 if name in self.ignored:
                     continue
-                if not equals and name in booleans:
+                if name in booleans and not value:
+                    if equals:
+                        raise click.UsageError(f"{arg}: expected true or false behind the '='")
                     equals, value = "=", "true"
                 arg = f"{name}{equals}{value}"
             result.append(arg)
@@ -309,9 +323,10 @@ def say(text: str) -> None:
     """Writes lines to standard error; all messages of the tools go through here.
 
     They name keys and nodes from files that anybody may have written. So characters that a terminal
-    would obey are escaped.
+    would obey are escaped. That they cannot be written, as to a full disk, does not end the work.
     """
-    click.echo(escaped(text), err=True)  # noqa: TID251  (here they are escaped)
+    with contextlib.suppress(OSError):
+        click.echo(escaped(text), err=True)  # noqa: TID251  (here they are escaped)
 
 
 def log(message: str, place: str = "") -> None:

@@ -155,7 +155,7 @@ def nnet3_report(
             cli.log(f"the page is without a request, as {asked} frames fail: {reason}")
             page = report_page(name, nnet, say=cli.log)
     with nnet3_tables.opened_to_write(page_out) as file:
-        file.write(page.encode())
+        file.write(page.encode(errors="replace"))  # names of files may be no UTF-8
     cli.log(f"Wrote the page to {page_out}")
 
 

@@ -104,7 +104,10 @@ def shifted(
 
 
 def check_single(example: TrainingExample) -> None:
-    """Raises an ExampleError if an example has several sequences."""
+    """Raises an ExampleError if an example has several sequences, or an io without rows."""
+    for io in example.ios:
+        if not len(io.indexes):
+            raise errors.ExampleError(f"example '{example.key}' has no rows of '{io.name}'")
     if any(bool(io.indexes[:, N].any()) for io in example.ios):
         raise errors.ExampleError(
             f"example '{example.key}' has several sequences: change it before merging"

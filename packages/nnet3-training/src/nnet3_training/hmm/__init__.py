@@ -17,6 +17,8 @@ from nnet3_descriptors.files import PathOrFile, leave_behind, open_reader
 from nnet3_descriptors.model_files import HmmState, HmmTopology, TransitionModel, read_topology
 from nnet3_speech import HmmError, hmm
 
+from nnet3_training import fields
+
 __all__ = [
     "TrainedTransitions",
     "TransitionTraining",
@@ -148,10 +150,13 @@ class TransitionTraining:
         transition_floor: The smallest probability.
         transition_min_count: A state with a smaller count keeps its probabilities.
         share_for_pdfs: Whether states with the same pdf share probabilities.
+
+    Raises:
+        HmmError: a number is out of range.
     """
 
-    transition_floor: float = 0.01
-    transition_min_count: float = 5.0
+    transition_floor: float = fields.number(HmmError, 0.01, least=0.0, below=1.0)
+    transition_min_count: float = fields.number(HmmError, 5.0)
     share_for_pdfs: bool = False
 
 
@@ -190,7 +195,8 @@ def train_transitions(
 
     Raises:
         HmmError: the number of counts is not 1 + the number of transition-ids; or states that share
-            probabilities have different numbers of transitions.
+            probabilities have different numbers of transitions; or a probability would be 0, or
+            none.
     """
     options = options or TransitionTraining()
     if counts.shape != transitions.pdfs.shape:
@@ -210,11 +216,20 @@ def train_transitions(
         if seen.sum() < options.transition_min_count:
             num_skipped += 1
             continue
-        found = (seen / seen.sum()).astype(np.float32)
+        with np.errstate(invalid="ignore"):
+            found = (seen / seen.sum()).astype(np.float32)
         for _ in range(_ROUNDS):
             found = np.maximum(found / found.sum(), floor)
         num_floored += int((found == floor).sum())
-        new = np.log(found)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            new = np.log(found)
+        if not np.isfinite(new).all():
+            raise HmmError(
+                f"transition-ids {ids[0, 0]} to {ids[0, -1]}: expected probabilities above 0, "
+                f"found {found.tolist()} for the counts {seen.tolist()}; transition_floor "
+                f"({options.transition_floor:g}) or transition_min_count "
+                f"({options.transition_min_count:g}) is too small"
+            )
         improvement += float(seen @ (new.astype(np.float64) - log_probs[ids[0]]))
         log_probs[ids] = new
     return TrainedTransitions(
