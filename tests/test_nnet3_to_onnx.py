@@ -7,6 +7,7 @@ import importlib
 import re
 import runpy
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -59,6 +60,17 @@ def test_digits(tmp_path: Path) -> None:
         found = {key: compute(session, rows) for key, rows in features.items()}
 
         assert_same_archive(found, expected, TOLERANCE)
+
+
+def test_standard_output_and_commands(tmp_path: Path) -> None:
+    """A model can be written to standard output, and to a command."""
+    written(DIGITS_EXAMPLE / "final.raw", f"| cat > {tmp_path / 'digits.onnx'}")
+    with (tmp_path / "shown.onnx").open("wb") as shown:
+        subprocess.run([TOOL, DIGITS_EXAMPLE / "final.raw", "-"], stdout=shown, check=True)
+
+    content = (tmp_path / "digits.onnx").read_bytes()
+    assert content == (tmp_path / "shown.onnx").read_bytes()
+    assert onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
 
 
 def test_digits_example(tmp_path: Path) -> None:

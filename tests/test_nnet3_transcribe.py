@@ -1,7 +1,10 @@
 """nnet3-transcribe: phones and words of recordings, as the libraries find them."""
 
 import functools
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import nnet3
@@ -11,7 +14,7 @@ from nnet3_speech import WordDecoder, best_phones, read_wav, without_positions
 from nnet3_tables import read_table
 from reference_cases import ROOT
 from speech_folders import make_transcriber
-from tool_runs import run_tool
+from tool_runs import program, run_tool
 from wav_files import wav
 
 WAV = ROOT / "packages" / "nnet3-speech" / "tests" / "data" / "k2.wav"
@@ -50,6 +53,18 @@ def test_phones(folder: Path, tmp_path: Path, options: list[str], columns: str) 
     assert done.stdout.splitlines() == expected
     np.testing.assert_array_equal(dict(read_table(table))["k2"], posteriors)
     assert f"Columns of posteriors: {columns}" in done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
+def test_names_that_are_no_utf8(folder: Path, tmp_path: Path) -> None:
+    """A recording is named as the system names its file."""
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/\xe9.wav")
+    shutil.copy(WAV, path)
+    command = program("nnet3-transcribe", "--units=phones", folder, path)
+
+    done = subprocess.run(command, capture_output=True, check=True)
+
+    assert done.stdout.startswith(b"\xe9 1 ")
 
 
 @pytest.mark.parametrize("nbest", [1, 3])

@@ -82,7 +82,7 @@ def test_refused(folder: Path, monkeypatch: pytest.MonkeyPatch, command: str, me
 @pytest.mark.parametrize(
     "command",
     ["nnet3-copy model model", "nnet3-average model final.raw model",
-     "nnet3-train model ark:egs.ark model"],
+     "nnet3-train model ark:egs.ark model", "nnet3-init model more.config model"],
 )  # fmt: skip
 def test_models_are_changed_in_place(
     folder: Path, monkeypatch: pytest.MonkeyPatch, command: str
@@ -90,5 +90,8 @@ def test_models_are_changed_in_place(
     """NNET-OUT may be NNET-IN."""
     monkeypatch.chdir(folder)
     shutil.copy("final.raw", "model")
+    Path("more.config").write_text(
+        "component name=new type=NoOpComponent dim=1\n", encoding="utf-8"
+    )
 
     assert run_tool(*shlex.split(command)).returncode == 0

@@ -118,6 +118,16 @@ def test_mean_of_all(binary: bool) -> None:
     np.testing.assert_allclose(read_vector("mean.vec"), expected, rtol=1e-5, atol=1e-6)
 
 
+def test_vectors_without_values() -> None:
+    """Vectors without values have a mean without values."""
+    write_arrays("ark:vectors", {"a": np.zeros(0), "b": np.zeros(0)})
+    Path("spk2utt").write_text("one a b\n", encoding="utf-8")
+
+    mean_of("ark:spk2utt", "ark:vectors", "ark:means")
+
+    assert [(key, value.size) for key, value in read_table("ark:means")] == [("one", 0)]
+
+
 def test_missing_utterances() -> None:
     """A speaker has the mean of the utterances that are there; one without any is left out."""
     Path("spk2utt").write_text("one s00u0 none\ntwo none\n", encoding="utf-8")

@@ -154,7 +154,7 @@ def print_text(text: str) -> None:
         click.ClickException: Standard output cannot be written to.
     """
     with _standard_output() as stream:
-        stream.write(text.encode())
+        stream.write(text.encode(errors="surrogateescape"))  # names as the system has them
 
 
 @contextlib.contextmanager

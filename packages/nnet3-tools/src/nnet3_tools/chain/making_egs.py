@@ -92,8 +92,7 @@ def nnet3_chain_get_egs(
     utterance_of = utterance_maker(supervisions_in, deriv_weights_rspecifier, options)
     written = failed = 0
     with nnet3_tables.ObjectWriter(egs_out) as writer:
-        for entry in nnet3_tables.read_objects(features_in, egs.read_stored_matrix):
-            assert not isinstance(entry.value, nnet3_training.SparsePosteriors)
+        for entry in nnet3_tables.read_objects(features_in, making.read_full_matrix):
             try:
                 utterance = utterance_of(entry.key, entry.value)
                 maker.usable_frames(utterance)
@@ -235,7 +234,7 @@ def usable_utterances(
 
 def stored_features(rspecifier: str) -> Iterator[tuple[str, Any]]:
     """The keys and features of a table, which may stay compressed."""
-    entries = nnet3_tables.read_objects(rspecifier, egs.read_stored_matrix)
+    entries = nnet3_tables.read_objects(rspecifier, making.read_full_matrix)
     return ((entry.key, entry.value) for entry in entries)
 
 

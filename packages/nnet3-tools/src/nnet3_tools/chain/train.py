@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -217,7 +218,7 @@ def nnet3_chain_combine(
     # Not 0, so that the cross-entropy output gets statistics, too.
     with_xent = attrs.evolve(objective, xent_regularize=objective.xent_regularize or _ANY_XENT)
     combined = recipes.combine(
-        map(streams.read_nnet, inputs),
+        itertools.chain([first], map(streams.read_nnet, inputs[1:])),
         examples,
         settings,
         num_nnets=len(inputs),

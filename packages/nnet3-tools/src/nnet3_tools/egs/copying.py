@@ -20,13 +20,16 @@ if TYPE_CHECKING:
     Change = Callable[[TrainingExample, egs.CRandom], TrainingExample | None]
     """Changes an example before it is written; returns None to drop it."""
 
+_LARGEST = (2 - 2**-23) * 2.0**127
+"""Weights are of single precision."""
+
 COPY_OPTIONS = (
     cli.boolean_option("--random", "Write each example to a random table, not in turn."),
     cli.option(
         "--keep-proportion",
         1.0,
         "Average number of times to write each example; can exceed 1.",
-        least=0.0,
+        type=click.FloatRange(0.0, 2**31 - 1),
     ),
     cli.option("--srand", 0, "Seed of the random numbers."),
     cli.option(
@@ -102,9 +105,9 @@ class CopyOptions(NamedTuple):
             weight = float(text)
         except ValueError:
             weight = math.nan
-        if not (math.isfinite(weight) and weight >= 0.0):
+        if not 0.0 <= weight <= _LARGEST:
             raise click.ClickException(
-                f"the weight of '{key}': expected a number >= 0, found '{text}'"
+                f"the weight of '{key}': expected a number from 0 to {_LARGEST:.8g}, found '{text}'"
             )
         return weight, name
 
@@ -240,15 +243,15 @@ def _random_frame(example: TrainingExample, rng: egs.CRandom) -> int:
     """A random t of "output", from its first to its last.
 
     Raises:
-        click.ClickException: the example has no such output.
+        click.ClickException: the example has no such output, or no rows of it.
     """
     from nnet3_descriptors.indexes import T
 
     for io in example.outputs:
-        if io.name == "output":
+        if io.name == "output" and len(io.indexes):
             times = io.indexes[:, T]
             return rng.integers(int(times.min()), int(times.max()) + 1)
-    raise click.ClickException(f"example '{example.key}' has no 'output'")
+    raise click.ClickException(f"example '{example.key}' has no rows of 'output'")
 
 
 @cli.tool("nnet3-chain-copy-egs", "EGS-RSPECIFIER EGS-WSPECIFIER...", *COPY_OPTIONS)

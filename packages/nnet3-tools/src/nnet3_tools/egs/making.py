@@ -15,11 +15,14 @@ from nnet3_tools import cli, streams
 from nnet3_tools.egs import forms
 
 if TYPE_CHECKING:
+    from nnet3_descriptors.files import CompressedMatrix, Reader
     from nnet3_training import SparsePosteriors
 
     Known = nnet3_training.SparsePosteriors | nnet3_training.DenseTargets
     Supervision = Callable[[str], Known | None]
     """Gives the supervision of an utterance by its key; None if there is none."""
+
+_PDFS = click.IntRange(1, 2**31 - 1)
 
 _SPLIT = (
     "left_context",
@@ -98,7 +101,7 @@ SPLIT_OPTIONS = (
         "--frame-subsampling-factor", 1, "Frames of the input for each frame of the output."
     ),
     cli.option("--online-ivectors --ivectors", "", "Table of i-vectors."),
-    cli.option("--online-ivector-period", 1, "Frames for each i-vector."),
+    cli.option("--online-ivector-period", 1, "Frames for each i-vector.", least=1),
     cli.option(
         "--length-tolerance", 100, "Frames by which i-vectors may be shorter than features."
     ),
@@ -149,7 +152,18 @@ def rounded_split_options(options: Mapping[str, Any]) -> egs.SplitOptions:
 def ivector_table(options: Mapping[str, Any]) -> nnet3_tables.ObjectLookup[Any] | None:
     """The table of i-vectors that the options of a tool name, if they name one."""
     name = options["online_ivectors"]
-    return nnet3_tables.ObjectLookup(name, egs.read_stored_matrix) if name else None
+    return nnet3_tables.ObjectLookup(name, read_full_matrix) if name else None
+
+
+def read_full_matrix(reader: Reader) -> nnet3_tables.FloatArray | CompressedMatrix:
+    """Reads a matrix; a compressed one stays so, and a sparse one gets its zeros."""
+    from nnet3_descriptors.files import SparseMatrix  # not for --help
+
+    if SparseMatrix.is_next(reader):
+        return SparseMatrix.read(reader).dense()
+    found = egs.read_stored_matrix(reader)
+    assert not isinstance(found, nnet3_training.SparsePosteriors)
+    return found
 
 
 def ivectors_of(
@@ -238,8 +252,7 @@ def utterances_of(
         TableError, ModelFileError: a table cannot be read.
     """
     ivectors, num_failed = ivector_table(options), 0
-    for entry in nnet3_tables.read_objects(features_in, egs.read_stored_matrix):
-        assert not isinstance(entry.value, nnet3_training.SparsePosteriors)
+    for entry in nnet3_tables.read_objects(features_in, read_full_matrix):
         known = supervision(entry.key)  # labels that are wrong end the tool
         try:
             if known is None:
@@ -286,7 +299,7 @@ def _check_length(
 @cli.tool(
     "nnet3-get-egs",
     "FEATURES-RSPECIFIER POSTERIORS-RSPECIFIER EGS-WSPECIFIER",
-    cli.option("--num-pdfs", None, "Number of classes.", type=click.IntRange(min=1), required=True),
+    cli.option("--num-pdfs", None, "Number of classes.", type=_PDFS, required=True),
     *SPLIT_OPTIONS,
     LABELS_OPTION,
 )
@@ -374,9 +387,7 @@ def _split(argument: str) -> tuple[str, str]:
     "nnet3-xvector-get-egs",
     "RANGES FEATURES-RSPECIFIER EGS-WSPECIFIER...",
     cli.boolean_option("--compress", "Compress features.", default=True),
-    cli.option(
-        "--num-pdfs", None, "Number of speakers.", type=click.IntRange(min=1), required=True
-    ),
+    cli.option("--num-pdfs", None, "Number of speakers.", type=_PDFS, required=True),
 )
 def nnet3_xvector_get_egs(
     ranges_in: str, features_in: str, egs_out: tuple[str, ...], compress: bool, num_pdfs: int

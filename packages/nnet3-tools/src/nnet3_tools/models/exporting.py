@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import nnet3
 import nnet3_descriptors
+import nnet3_tables
 
 from nnet3_tools import cli, streams
 
@@ -41,10 +42,9 @@ def _loaded(nnet_in: str) -> nnet3.Model:
     return nnet3.Model(streams.read_nnet(nnet_in))
 
 
-def _write(model: Any, path: Path) -> None:
-    from nnet3_descriptors.files import write_atomically
-
-    write_atomically(path, [model.SerializeToString()])
+def _write(model: Any, path: str) -> None:
+    with nnet3_tables.opened_to_write(path) as file:
+        file.write(model.SerializeToString())
     sizes = {
         value.name: [each.dim_param or each.dim_value for each in value.type.tensor_type.shape.dim]
         for value in (*model.graph.input, *model.graph.output)
@@ -180,6 +180,12 @@ FEATURES = cli.option(
 """The option of what changes are measured on."""
 
 
+def _check_file(name: str) -> None:
+    """Raises a UsageError if output of several files is to go to standard output or a command."""
+    if streams.is_stream(name):
+        raise click.UsageError(f"expected the name of a file, since others lie beside it: '{name}'")
+
+
 @cli.tool(
     "nnet3-to-onnx",
     "NNET-IN ONNX-OUT",
@@ -238,6 +244,8 @@ def nnet3_to_onnx(
     """
     if features is not None and not int8:
         raise click.UsageError("--features is for --int8")
+    if options["stream"]:
+        _check_file(onnx_out)
     model = _loaded(nnet_in)
     if ivector and not model.ivector_dim:
         raise click.ClickException(f"--ivector: {nnet_in} has no input node 'ivector'")
@@ -246,9 +254,8 @@ def nnet3_to_onnx(
     except nnet3_descriptors.Nnet3Error as error:
         raise click.ClickException(f"{nnet_in}: {error}") from error
     _log_chunk(frames, _properties(models[0]))
-    path = Path(os.fspath(onnx_out))
     written = _quantized(models, features) if int8 else models
-    paths = [start_path(path), path][-len(models) :]
+    paths = [str(start_path(Path(onnx_out))), onnx_out][-len(models) :]
     for each, target in zip(written, paths, strict=True):
         _write(each, target)
 
@@ -302,7 +309,8 @@ def nnet3_to_c(
     """
     if features is not None and not int8:
         raise click.UsageError("--features is for --int8")
-    path = Path(os.fspath(c_out)).with_suffix(".c")
+    _check_file(c_out)
+    path = Path(c_out).with_suffix(".c")
     model = _loaded(nnet_in)
     try:
         source = nnet3.export_c(

@@ -99,7 +99,7 @@ def _data_options() -> Iterator[cli.Parameter]:
     for name, (metavar, text) in texts.items():
         default = "" if name in ("oov", "online_ivectors") else None
         yield cli.option(f"--{name.replace('_', '-')}", default, text, metavar)
-    yield cli.option("--online-ivector-period", 10, "Frames for each i-vector.")
+    yield cli.option("--online-ivector-period", 10, "Frames for each i-vector.", least=1)
 
 
 class Origin(NamedTuple):

@@ -39,7 +39,7 @@ DATA_OPTIONS = (
     ),
     cli.option("--egs", None, "Examples, instead of features and labels.", "RSPECIFIER"),
     cli.option("--online-ivectors", "", "I-vectors, if any.", "RSPECIFIER"),
-    cli.option("--online-ivector-period", 10, "Frames for each i-vector."),
+    cli.option("--online-ivector-period", 10, "Frames for each i-vector.", least=1),
 )
 """The options of `DataOptions`."""
 

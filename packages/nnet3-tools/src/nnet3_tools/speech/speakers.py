@@ -104,7 +104,7 @@ def _write_means(
         )
         if not speakers_done:
             raise cli.NothingDoneError("no speaker has an utterance with a vector")
-    length = (squares / speakers_done / len(total)) ** 0.5
+    length = (np.float64(squares) / speakers_done / len(total)) ** 0.5
     cli.log(
         f"Norm of mean of speakers is {np.linalg.norm(total / speakers_done):.6g}, "
         f"root-mean-square speaker-iVector length divided by sqrt(dim) is {length:.6g}"

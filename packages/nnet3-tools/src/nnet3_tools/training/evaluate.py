@@ -87,9 +87,11 @@ def nnet3_show_progress(
     With examples, also print how the change of each component affects the objective: the change
     times the gradient at some points between the networks.
     """
+    from nnet3_tools.training.objective_log import parameter_counts
+
     old = streams.read_nnet(old_in)
     new = streams.read_nnet(new_in)
-    if old.num_parameters != new.num_parameters:
+    if parameter_counts(old) != parameter_counts(new):
         cli.warn("Parameter-dim mismatch, cannot show progress.")
         return
     if egs_in:

@@ -183,6 +183,12 @@ def by_component(nnet: Nnet, values: Iterable[float]) -> str:
     return f"[ {pairs}]"
 
 
+def parameter_counts(nnet: Nnet) -> list[int]:
+    """The number of parameters of each component that has some."""
+    counts = (sum(a.size for a in c.parameter_arrays().values()) for c in nnet.components)
+    return [count for count in counts if count]
+
+
 def dot_products(
     nnet: Nnet, one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
@@ -193,7 +199,6 @@ def dot_products(
         one: (num_parameters,), in the order of `vectorize`.
         other: The same.
     """
-    sizes = [sum(a.size for a in c.parameter_arrays().values()) for c in nnet.components]
-    starts = np.cumsum([0, *(size for size in sizes if size)])
+    starts = np.cumsum([0, *parameter_counts(nnet)])
     ranges = itertools.pairwise(starts.tolist())
     return np.array([np.vdot(one[a:b], other[a:b]) for a, b in ranges])

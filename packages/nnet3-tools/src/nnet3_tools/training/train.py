@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Any
 
 import click
@@ -157,14 +158,13 @@ def nnet3_combine(
     """
     from nnet3_tools.training.objective_log import say_combination, say_combined, say_evaluation
 
-    examples = [
-        entry.value for entry in forms.form_for(streams.read_nnet(nnets_in[0])).entries(egs_in)
-    ]
+    first = streams.read_nnet(nnets_in[0])
+    examples = [entry.value for entry in forms.form_for(first).entries(egs_in)]
     cli.log(f"Read {len(examples)} examples.")
     if not examples:
         raise click.ClickException(f"'{egs_in}' has no examples")
     combined = recipes.combine(
-        map(streams.read_nnet, nnets_in),
+        itertools.chain([first], map(streams.read_nnet, nnets_in[1:])),
         examples,
         recipes.Combination(**options),
         num_nnets=len(nnets_in),
