@@ -165,6 +165,15 @@ def _take(reader: files.BinaryReader, size: int, what: str) -> memoryview:
     return reader.data[start : start + size]
 
 
+def check_count(reader: files.BinaryReader, count: int, size: int, what: str, *, at: int) -> None:
+    """Fails if not so many elements, each of at least `size` bytes, can follow."""
+    if count < 0:
+        reader.fail(f"impossible number of {what}", at=at, expected="0 or more", found=str(count))
+    if (missing := count * size - reader.remaining) > 0:
+        reader.fail("the file ends too early", at=at, expected=f"{count} {what}",
+                    found=f"{reader.remaining} bytes", missing=missing)  # fmt: skip
+
+
 def read_header(reader: files.BinaryReader, kinds: Sequence[str], arcs: Sequence[str]) -> Header:
     """Reads the header of an FST.
 
@@ -194,10 +203,8 @@ def read_header(reader: files.BinaryReader, kinds: Sequence[str], arcs: Sequence
             found=str(flags),
         )
     # A final cost and a number of arcs, or a position, stand for each state.
-    most = reader.remaining // (_STATE.size if kind == VECTOR else _INT32.size)
-    if not 0 <= states <= most:
-        reader.fail("impossible number of states", at=start + 24, expected=f"0 to {most}",
-                    found=str(states))  # fmt: skip
+    size = _STATE.size if kind == VECTOR else _INT32.size
+    check_count(reader, states, size, "states", at=start + 24)
     return Header(kind, arc, begin, states, num_arcs)
 
 
@@ -219,13 +226,7 @@ def _read_vector(reader: files.BinaryReader, header: Header) -> Fst:
     for _ in range(header.states):
         start = reader.position
         final, size = _STATE.unpack(_take(reader, _STATE.size, "a state"))
-        if not 0 <= size <= reader.remaining // _VECTOR_ARC.itemsize:
-            reader.fail(
-                "impossible number of arcs",
-                at=start + 4,
-                expected=f"0 to {reader.remaining // _VECTOR_ARC.itemsize}",
-                found=str(size),
-            )
+        check_count(reader, size, _VECTOR_ARC.itemsize, "arcs", at=start + 4)
         finals.append(final)
         sizes.append(size)
         pieces.append(_take(reader, size * _VECTOR_ARC.itemsize, "arcs"))

@@ -172,13 +172,7 @@ def _read_binary(
         at = reader.position
         graph, acoustic = _unpack(reader, costs)
         length = _integer(reader)
-        if not 0 <= length <= reader.remaining // _INT32.size:
-            reader.fail(
-                "impossible number of transition-ids",
-                at=at + costs.size,
-                expected=f"0 to {reader.remaining // _INT32.size}",
-                found=str(length),
-            )
+        files.check_count(reader, length, _INT32.size, "transition-ids", at=at + costs.size)
         if math.isnan(graph) or math.isnan(acoustic):
             reader.fail("a cost is not a number", at=at)
         reader.position += length * _INT32.size
@@ -190,11 +184,7 @@ def _read_binary(
         finals[state] = weight()
         at = reader.position
         count = int(_unpack(reader, _INT64)[0])
-        most = reader.remaining // (costs.size + 4 * _INT32.size)
-        if not 0 <= count <= most:
-            reader.fail(
-                "impossible number of arcs", at=at, expected=f"0 to {most}", found=str(count)
-            )
+        files.check_count(reader, count, costs.size + 4 * _INT32.size, "arcs", at=at)
         for _ in range(count):
             at = reader.position
             label, _ = _integer(reader), _integer(reader)
