@@ -211,7 +211,8 @@ def test_unvoiced_utterances(omit: bool) -> None:
     done = run(f"compute-vad --omit-unvoiced-utts={str(omit).lower()}", *given, expected=1)
 
     assert said(done)[0] == "WARNING No frames were judged voiced for utterance a"
-    assert [key for key, _ in read_table("ark:vad")] == ([] if omit else ["a"])
+    assert Path("vad").exists() is not omit  # a table of nothing is not written
+    assert omit or [key for key, _ in read_table("ark:vad")] == ["a"]
 
 
 def test_decisions_that_do_not_fit() -> None:
