@@ -705,6 +705,19 @@ def test_dropout_is_scheduled(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
+def test_frozen_components(tmp_path: Path) -> None:
+    """A frozen matrix stays as it is, also one with an orthonormal constraint, which is kept."""
+    factored = "factored Linear input-dim=12 output-dim=12 orthonormal-constraint=-1.0"
+    nnet = small_networks.network(stacked(4, *LAYERS[:3], factored, *LAYERS[3:], splice=SPLICE), 1)
+    options = attrs.evolve(OPTIONS, num_epochs=1, fine_tuning=True, freeze="f*")
+
+    run = train_recipe(tmp_path, nnet, utterances(), options)
+
+    before, after = (each.component("factored") for each in (nnet, run.nnet))
+    assert np.array_equal(before.params, after.params)
+    assert after.orthonormal_constraint == -1.0
+
+
 def regression() -> tuple[Nnet, list[Utterance]]:
     """A linear network, and utterances whose targets are a linear function of their features."""
     affine = "out NaturalGradientAffine input-dim=4 output-dim=2 max-change=2"

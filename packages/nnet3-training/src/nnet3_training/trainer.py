@@ -320,7 +320,8 @@ class Trainer(values.NotCopied):
 
         Nothing else changes: estimates, random numbers and momentum stay. As in Kaldi, momentum
         sums changes of parameters, so changes from old gradients keep the old rate. (A component
-        whose rate becomes 0 forgets its momentum, and no longer changes.)
+        whose rate becomes 0 forgets its momentum, and no longer changes, except towards an
+        orthonormal constraint, which has no rate.)
 
         Raises:
             NetworkError: the rate is negative or not finite.

@@ -196,12 +196,21 @@ def prepared(nnet: Nnet, options: RecipeOptions) -> Nnet:
         nnet = set_test_mode(nnet)
     for pattern in options.freeze:
         frozen = set_learning_rate_factor(nnet, 0.0, pattern)
-        if all(one is other for one, other in zip(nnet.components, frozen.components, strict=True)):
+        pairs = zip(nnet.components, frozen.component_names, frozen.components, strict=True)
+        changed = {name: after for before, name, after in pairs if after is not before}
+        if not changed:
             raise errors.RecipeError(
                 f"freeze: expected components with parameters with names like '{pattern}', found "
                 "none"
             )
-        nnet = frozen
+        # A step towards an orthonormal matrix has no learning rate.
+        nnet = frozen.with_components(
+            {
+                name: component.replace(orthonormal_constraint=0.0)
+                for name, component in changed.items()
+                if hasattr(component, "orthonormal_constraint")
+            }
+        )
     return nnet
 
 
