@@ -175,6 +175,12 @@ class MinibatchRules:
             (min(last, available) for first, last in ranges if first <= available), default=0
         )
 
+    def num_discarded(self, example_size: int, available: int) -> int:
+        """The number of so many examples, of the same shape, that are in no minibatch."""
+        while count := self.size(example_size, available, at_end=True):
+            available -= count
+        return available
+
 
 def _number(text: str, rule: str) -> int:
     if not text.isascii() or not text.isdigit() or not int(text):
@@ -220,7 +226,7 @@ class ExampleMerger:
             ExampleError: see `merge_examples`.
         """
         for number, group in enumerate(self.groups(examples), self.num_written.total()):
-            self.num_written[_size(group[0]), len(group)] += 1
+            self.num_written[size_of(group[0]), len(group)] += 1
             merged = merge_examples(group)
             if self.compress:
                 merged = with_compression(merged)
@@ -233,10 +239,10 @@ class ExampleMerger:
             shape = shape_of(example)
             group = waiting.setdefault(shape, [])
             group.append(example)
-            if self.rules.size(_size(example), len(group), at_end=False):
+            if self.rules.size(size_of(example), len(group), at_end=False):
                 yield waiting.pop(shape)
         for group in waiting.values():
-            size = _size(group[0])
+            size = size_of(group[0])
             while group and (count := self.rules.size(size, len(group), at_end=True)):
                 yield group[:count]
                 del group[:count]
@@ -275,5 +281,6 @@ def _share(part: int, whole: int) -> str:
     return f"{part / whole:.4g}" if whole else "nan"
 
 
-def _size(example: TrainingExample) -> int:
+def size_of(example: TrainingExample) -> int:
+    """The size of an example, by which `MinibatchRules` choose."""
     return max(len(io.indexes) for io in example.ios)

@@ -6,6 +6,7 @@ and reads them, and gives the function that a `Trainer` maximises. Archives are 
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -34,6 +35,7 @@ from nnet3_training.egs.files import (
     read_examples,
 )
 from nnet3_training.errors import RecipeError
+from nnet3_training.merging import MinibatchRules, shape_of, size_of
 from nnet3_training.objectives import ObjectiveFunction
 from nnet3_training.recipes import run_folder
 from nnet3_training.recipes.options import RecipeOptions
@@ -41,6 +43,7 @@ from nnet3_training.recipes.options import RecipeOptions
 TrainingData = making.Utterance | ChainUtterance | TrainingExample
 """The data of a run: utterances, or finished examples."""
 
+_LOGGER = logging.getLogger(__name__)
 _ANY_XENT = 0.1
 
 
@@ -242,7 +245,7 @@ def _write_archives(
     count = max(
         options.num_jobs_initial, options.num_jobs_final, round(frames / options.frames_per_archive)
     )
-    sizes = _deal(everything, unfinished, count, objective, rng)
+    sizes = _deal(everything, unfinished, count, objective, options.minibatch_size, rng)
     everything.unlink()
     for kind, entries in samples.items():
         diagnostic_path(unfinished, kind).write_bytes(b"".join(entries))
@@ -286,7 +289,12 @@ def _frames(example: TrainingExample) -> int:
 
 
 def _deal(
-    source: Path, folder: Path, count: int, objective: RunObjective, rng: np.random.Generator
+    source: Path,
+    folder: Path,
+    count: int,
+    objective: RunObjective,
+    minibatch_size: str,
+    rng: np.random.Generator,
 ) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
     """Deals examples out in rounds; each round gives one to every archive, in random order.
 
@@ -294,6 +302,7 @@ def _deal(
         (archives, 2), the numbers of frames and examples of each archive.
     """
     sizes = np.zeros((count, 2), dtype=np.int64)
+    shapes = [Counter[tuple[int, int]]() for _ in range(count)]
     state = rng.bit_generator.state
     for first in range(0, count, _OPEN_FILES):
         numbers = range(first, min(first + _OPEN_FILES, count))
@@ -308,11 +317,27 @@ def _deal(
                 if number in files:
                     files[number].write(f"{entry.key} ".encode() + entry.data)
                     sizes[number] += _frames(entry.value), 1
+                    shapes[number][size_of(entry.value), hash(shape_of(entry.value))] += 1
     if not sizes[:, 1].all():
         raise RecipeError(
             f"expected at least {count} examples, one for the archive of each job; found "
             f"{sizes[:, 1].sum()}"
         )
+    rules, discarded = MinibatchRules.parse(minibatch_size), 0
+    for number, found in enumerate(shapes):
+        left = sum(rules.num_discarded(size, each) for (size, _), each in found.items())
+        if left == found.total():
+            raise RecipeError(
+                f"minibatch_size '{minibatch_size}': no minibatch can be made of the {left} "
+                f"examples of archive {number}, which have {len(found)} shapes; a range has "
+                f"smaller ones, as '1:64'"
+            )
+        discarded += left
+    if discarded:
+        _LOGGER.warning(
+            "minibatch_size '%s': %d of %d examples are in no minibatch; a range has smaller ones, "
+            "as '1:64'", minibatch_size, discarded, sizes[:, 1].sum(),
+        )  # fmt: skip
     return sizes
 
 
