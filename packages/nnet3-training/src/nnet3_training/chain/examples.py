@@ -19,7 +19,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.files import BinaryReader, Reader, new_writer, write_atomically
-from nnet3_descriptors.indexes import IndexArray, N, T
+from nnet3_descriptors.indexes import T
 
 from nnet3_training.chain.supervision import ChainSupervision, read_supervision, write_supervision
 from nnet3_training.egs import changes, files
@@ -74,7 +74,6 @@ def read_chain_example(reader: Reader) -> TrainingExample:
 def _read_output(reader: Reader) -> ExampleOutput:
     reader.expect("<NnetChainSup>")
     name = reader.token()
-    start = reader.position
     indexes = files.read_indexes(reader)
     supervision = read_supervision(reader)
     reader.skip_blanks()
@@ -88,35 +87,7 @@ def _read_output(reader: Reader) -> ExampleOutput:
     elif token != "</NnetChainSup>":
         expected = "'<DW2>', '<DW>' or '</NnetChainSup>'"
         reader.fail("unexpected token", at=at, expected=expected, found=f"'{token}'")
-    fault = grid_fault(name, indexes, supervision)
-    if fault is not None:
-        reader.fail(fault, at=start)
     return ExampleOutput(name=name, indexes=indexes, supervision=supervision)
-
-
-def grid_fault(name: str, indexes: IndexArray, supervision: ChainSupervision) -> str | None:
-    """A message on the indexes of a supervision if they are wrong, else None.
-
-    They must be its frames in order, at equal steps, with all sequences n = 0, 1, ... of a frame
-    side by side and x = 0.
-    """
-    sequences, frames = supervision.num_sequences, supervision.frames_per_sequence
-    if len(indexes) != sequences * frames:
-        return (
-            f"output '{name}': expected {frames} frames of {sequences} sequences, found "
-            f"{len(indexes)} indexes"
-        )
-    expected = np.zeros((frames, sequences, 3), dtype=np.int64)
-    expected[..., N] = np.arange(sequences)
-    first = int(indexes[0, T])
-    step = int(indexes[sequences, T]) - first if frames > 1 else 1
-    expected[..., T] = first + step * np.arange(frames)[:, None]
-    if step < 1 or not np.array_equal(expected.reshape(-1, 3), indexes):
-        return (
-            f"output '{name}': the indexes are not frames at equal steps with all sequences of a "
-            "frame side by side"
-        )
-    return None
 
 
 def _read_byte_weights(reader: Reader) -> npt.NDArray[np.float32]:

@@ -20,6 +20,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors import files
+from nnet3_descriptors.indexes import IndexArray, N, T
 from nnet3_descriptors.values import ReadOnlyArrays
 
 from nnet3_training import fields
@@ -109,6 +110,32 @@ class ChainSupervision(ReadOnlyArrays):
             )
         if not (np.isfinite(factors) & (factors >= 0.0)).all():
             raise ExampleError("the weight of a frame is negative or not finite")
+
+    def check_indexes(self, name: str, indexes: IndexArray) -> None:
+        """Checks the indexes of an output with this supervision.
+
+        They must be its frames in order, at equal steps, with all sequences n = 0, 1, ... of a
+        frame side by side and x = 0.
+
+        Raises:
+            ExampleError: they are not; it names the output.
+        """
+        sequences, frames = self.num_sequences, self.frames_per_sequence
+        if len(indexes) != sequences * frames:
+            raise ExampleError(
+                f"output '{name}': expected {frames} frames of {sequences} sequences, found "
+                f"{len(indexes)} indexes"
+            )
+        expected = np.zeros((frames, sequences, 3), dtype=np.int64)
+        expected[..., N] = np.arange(sequences)
+        first = int(indexes[0, T])
+        step = int(indexes[sequences, T]) - first if frames > 1 else 1
+        expected[..., T] = first + step * np.arange(frames)[:, None]
+        if step < 1 or not np.array_equal(expected.reshape(-1, 3), indexes):
+            raise ExampleError(
+                f"output '{name}': the indexes are not frames at equal steps with all sequences of "
+                "a frame side by side"
+            )
 
     @property
     def fsts(self) -> tuple[Fst, ...]:

@@ -385,7 +385,7 @@ class ExampleOutput(ReadOnlyArrays):
 
     Raises:
         ExampleError: there is not one index for each row of the supervision, if it is dense or
-            sparse.
+            sparse; or the indexes are not as a `ChainSupervision` needs them.
     """
 
     name: str
@@ -402,6 +402,8 @@ class ExampleOutput(ReadOnlyArrays):
                 f"output '{self.name}': {len(self.indexes)} indexes for {known.shape[0]} rows of "
                 "supervision"
             )
+        if hasattr(known, "check_indexes"):  # a ChainSupervision
+            known.check_indexes(self.name, self.indexes)
 
     @property
     def matrix(self) -> StoredMatrix:
