@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +106,19 @@ def test_fewer_processes_than_before() -> None:
         first = next(found)
         processes.count = 1
         assert [first, *found] == [number**2 for number in range(12)]
+
+
+@pytest.mark.any_versions
+@pytest.mark.parametrize("ends", [Processes.close, lambda each: list(each.map(abs, [-1, 2, -3]))])
+def test_results_of_tasks_that_were_ended(ends: Callable[[Processes], object]) -> None:
+    """Other tasks, or the end of the processes, end tasks that are at work; asking says so."""
+    with Processes(2) as processes:
+        found = processes.map(worker_tasks.squared, range(9))
+        assert next(found) == 0
+        assert ends(processes) in (None, [1, 2, 3])
+        with pytest.raises(WorkerError, match="were closed, or got other tasks, before"):
+            next(found)
+        assert list(processes.map(worker_tasks.squared, [3])) == [9]
 
 
 @pytest.mark.any_versions

@@ -58,7 +58,7 @@ class Workers(Protocol):
             tasks: Its arguments; values that can be sent to a process.
 
         Raises:
-            WorkerError: processes died at a task three times.
+            WorkerError: processes died at a task three times, or were ended meanwhile.
             Exception: the error of the function, when the turn of that task comes; no further task
                 begins.
         """
@@ -119,6 +119,9 @@ class Processes:
     uses them has an `if __name__ == "__main__":`. They end with the context, and at once if this
     process is killed. They compute products in the way that a trial has found fastest in this
     process, so results are the same to the last bit.
+
+    They do the tasks of one `map` at a time: a new one, or `close`, ends one that has results to
+    come, and whoever asks for these gets a `WorkerError`.
     """
 
     def __init__(self, count: int) -> None:
@@ -127,6 +130,7 @@ class Processes:
             raise WorkerError(f"the number of processes must be an integer >= 1 (got {count!r})")
         self.count = count
         self._workers: list[_Worker] = []
+        self._taken: deque[_Task] | None = None  # by the present `map`
         self._context = multiprocessing.get_context("spawn")
 
     def __enter__(self) -> Self:
@@ -142,6 +146,7 @@ class Processes:
 
     def close(self) -> None:
         """Ends the processes, whatever they do."""
+        self._taken = None
         for worker in self._workers:
             self._end(worker)
         self._workers.clear()
@@ -151,8 +156,14 @@ class Processes:
         source = iter(tasks)
         taken: deque[_Task] = deque()
         waiting: deque[_Task] = deque()
+        self._end_busy()
+        self._taken = taken
         try:
             while True:
+                if self._taken is not taken:
+                    raise WorkerError(
+                        "the processes were closed, or got other tasks, before these were done"
+                    )
                 free = max(self.count * _READ_AHEAD - len(taken), 0)  # `count` may become smaller
                 new = list(map(_Task, itertools.islice(source, free)))
                 taken += new
@@ -169,10 +180,14 @@ class Processes:
                     raise result
                 yield cast(R, result[0])
         finally:
-            # What is still at work is of no use to anybody, and would answer the next call.
-            for worker in [worker for worker in self._workers if worker.task is not None]:
-                self._end(worker)
-                self._workers.remove(worker)
+            if self._taken is taken:
+                self._end_busy()
+
+    def _end_busy(self) -> None:
+        """Ends processes whose work is of no use to anybody, and would answer the next call."""
+        for worker in [worker for worker in self._workers if worker.task is not None]:
+            self._end(worker)
+            self._workers.remove(worker)
 
     def _hand_out(self, function: Callable[..., Any], waiting: deque[_Task]) -> None:
         """Gives waiting tasks to idle processes, which are started if need be."""
