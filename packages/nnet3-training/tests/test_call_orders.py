@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from example_cases import noise
@@ -11,7 +13,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from nnet3_descriptors import Nnet3Error
-from nnet3_training import Trainer, TrainerOptions, TrainingExample
+from nnet3_runtime_cuda import TrainingError
+from nnet3_training import NodeObjectives, Objective, Trainer, TrainerOptions, TrainingExample
 from small_networks import network, stacked
 
 NETWORK = network(
@@ -110,6 +113,33 @@ class TrainerCalls(RuleBasedStateMachine):
             self.trainer.set_learning_rate(-1.0)
         with pytest.raises(Nnet3Error):
             self.trainer.set_dropout(2.0)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda trainer: trainer.save("checkpoint"),
+        lambda trainer: trainer.train_minibatch(minibatch(2)),
+        lambda trainer: trainer.set_learning_rate(0.5),
+        lambda trainer: trainer.set_dropout(0.0),
+    ],
+)
+def test_calls_within_a_step(call: Callable[[Trainer], object]) -> None:
+    """What would find or leave a half-made step, as a handler of a signal may, is refused."""
+    own, calls = NodeObjectives(NETWORK), [call]
+
+    def objective(outputs: Any, example: TrainingExample) -> dict[str, Objective]:
+        assert trainer.nnet.num_parameters
+        while calls:
+            calls.pop()(trainer)
+        return own(outputs, example)
+
+    trainer, other = (Trainer(NETWORK, objective=each) for each in (objective, own))
+    with pytest.raises(TrainingError, match="while it makes a step: do it between minibatches"):
+        trainer.train_minibatch(minibatch(1))
+    for each in (trainer, other):
+        each.train_minibatch(minibatch(1))
+    assert trainer.nnet.to_bytes() == other.nnet.to_bytes()
 
 
 TrainerCalls.TestCase.settings = settings(stateful_step_count=15)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Self
@@ -115,7 +116,7 @@ class Trainer(values.NotCopied):
             RunError: an environment variable that says how products are computed has no such value;
                 or `trace` is not a `Tracer`, or was asked for on a device.
             TrainingError: the learning rate or l2 term of a component is infinite; or `nnet` is no
-                `Nnet`, or `options` are no `TrainerOptions`.
+                `Nnet`, `options` are no `TrainerOptions`, or a callback is no `Callback`.
             ExampleError: there is no objective of that name, or no output; or `objective` is
                 neither a function nor names.
             OptionError: the folder of the cache is no path.
@@ -133,6 +134,9 @@ class Trainer(values.NotCopied):
         self._given_objective = objective
         self.objective = as_objective_function(objective, nnet)
         self.callbacks = tuple(callbacks)
+        for callback in self.callbacks:
+            if not isinstance(callback, Callback):
+                raise TrainingError(f"expected a Callback, found {type(callback).__name__}")
         self.num_minibatches = 0
         self.objectives: dict[str, ObjectiveSum] = {}
         self.num_limited: Counter[str] = Counter()
@@ -154,7 +158,7 @@ class Trainer(values.NotCopied):
         self._update = ParameterUpdate(self._device_nnet, momentum=self.options.momentum)
         self._savepoint = self._device_nnet.savepoint()
         self._undo: Callable[[], object] | None = None  # of a step that has not ended
-        self._is_stepping = False
+        self._step_lock = threading.Lock()
         self._orthonormal = orthonormal_steps(self._device_nnet)
         self._forgetting = self._device_nnet.tape()
         self._device_nnet.record_forgetting(self._forgetting, self.options.batchnorm_stats_scale)
@@ -199,6 +203,7 @@ class Trainer(values.NotCopied):
 
         Raises:
             FileError: it cannot be written.
+            TrainingError: the trainer is making a step; see `train_minibatch`.
         """
         self._checkpoint().save(path)
 
@@ -304,7 +309,8 @@ class Trainer(values.NotCopied):
     @property
     def nnet(self) -> Nnet:
         """The network with its current parameters and statistics."""
-        self._settle()
+        if not self._step_lock.locked():  # an objective may look at it
+            self._settle()
         return self._device_nnet.current()
 
     @property
@@ -325,6 +331,7 @@ class Trainer(values.NotCopied):
 
         Raises:
             NetworkError: the rate is negative or not finite.
+            TrainingError: the trainer is making a step; see `train_minibatch`.
         """
         nnet = editing.set_learning_rate(self._device_nnet.nnet, learning_rate)
         with PostponedSignals():
@@ -343,6 +350,7 @@ class Trainer(values.NotCopied):
 
         Raises:
             NetworkError: the proportion is not from 0 to 1.
+            TrainingError: the trainer is making a step; see `train_minibatch`.
         """
         nnet = editing.set_dropout_proportion(self._device_nnet.nnet, proportion, pattern)
         with PostponedSignals():
@@ -384,6 +392,11 @@ class Trainer(values.NotCopied):
         a trainer that refuses all work. Ctrl-C, like other signals, interrupts the objective
         and callbacks; during the rest of the step it waits for its end.
 
+        During a step, that is in the objective, in another thread and in a handler of a signal, a
+        trainer is neither saved nor trained nor changed: let the handler set a flag that you read
+        between minibatches. An error of a callback's `after_minibatch` comes after the step, which
+        stays.
+
         Args:
             example: The minibatch. Only the first minibatch of each shape is compiled.
 
@@ -395,7 +408,7 @@ class Trainer(values.NotCopied):
                 objective function gives something else than objectives.
             RunError: inputs, or derivatives of the objective, do not fit it, or are not finite.
             TrainingError: the objective is not finite: training has diverged. Or an error broke off
-                an earlier step while parameters changed.
+                an earlier step while parameters changed. Or this trainer is making a step.
             RequestError, NotComputableError, CompilationError: the outputs cannot be computed from
                 the inputs.
             UnsupportedComponentError: the network holds a type that cannot be computed.
@@ -407,12 +420,13 @@ class Trainer(values.NotCopied):
         self._settle()
         computer = self._computer(example)
         with PostponedSignals() as signals:
-            self._is_stepping = True
+            while not self._step_lock.acquire(blocking=False):
+                self._settle()
             try:
                 make = self._backstitch if self._is_backstitch() else self._step
                 objectives, phase = make(computer, example, signals)
             finally:
-                self._is_stepping = False
+                self._step_lock.release()
         for name, total in phase.items():
             _LOGGER.info("Objective for '%s' up to minibatch %d: %s",
                          name, self.num_minibatches, total)  # fmt: skip
@@ -438,8 +452,16 @@ class Trainer(values.NotCopied):
         """Undoes a step that did not come to its end.
 
         The next use of the trainer does this; if it is interrupted, the use after it does it again.
+
+        Raises:
+            TrainingError: the trainer is making a step.
         """
-        if self._undo is not None and not self._is_stepping:
+        if self._step_lock.locked():
+            raise TrainingError(
+                "a trainer cannot be saved, changed or trained while it makes a step: do it "
+                "between minibatches; a handler of a signal can set a flag for this"
+            )
+        if self._undo is not None:
             self._undo()
             self._undo = None
 
