@@ -32,6 +32,7 @@ from nnet3_training import (
     DenseTargets,
     Evaluator,
     RecipeError,
+    TrainerOptions,
     TrainingExample,
     minibatches,
     read_examples,
@@ -107,6 +108,24 @@ def events() -> list[object]:
 def done(events: list[object], tmp_path_factory: pytest.TempPathFactory) -> TrainingRun:
     """An uninterrupted run in this process."""
     return started(tmp_path_factory.mktemp("run"), on_event=events.append)
+
+
+@pytest.mark.any_versions
+def test_options_of_numpy(tmp_path: Path) -> None:
+    """Numbers and switches of NumPy are those of Python in options, and so can be stored."""
+    options = attrs.evolve(
+        OPTIONS,
+        momentum=np.float32(0.5),
+        compress=np.True_,
+        frames_per_example=np.int64(10),
+        final_learning_rate=np.float64(0.005),
+    )
+
+    run_folder.write_record(run_folder.RunRecord(options=options), tmp_path / "recipe.json")
+
+    assert options == attrs.evolve(OPTIONS, momentum=0.5)
+    assert run_folder.read_run_record(tmp_path / "recipe.json").options == options
+    assert TrainerOptions(natural_gradient=np.False_).natural_gradient is False
 
 
 def started(folder: Path, **more: Any) -> TrainingRun:

@@ -20,7 +20,7 @@ _BOUNDS = {
 
 
 def number(error: type[Exception], default: Any = attrs.NOTHING, **bounds: float) -> Any:
-    """A field for a real number, or for None if that is its default.
+    """A field for a real number, also one of NumPy, or for None if that is its default.
 
     Args:
         error: The error for other values.
@@ -42,22 +42,27 @@ def number(error: type[Exception], default: Any = attrs.NOTHING, **bounds: float
     if bounds.keys() == {"least", "most"} and len(expected) == 2:
         text = f"from {bounds['least']:g} to {bounds['most']:g}"
 
+    def convert(value: object) -> object:
+        is_plain = type(value) in (int, float)
+        return float(value) if isinstance(value, Real) and not is_plain else value
+
     def check(_: object, field: attrs.Attribute[Any], value: object) -> None:
         if value is None and default is None:
             return
         if not (isinstance(value, Real) and all(holds(value, bound) for holds, bound in held)):
             raise error(f"{field.name} must be {text} (got {value!r})")
 
-    return attrs.field(default=default, validator=check)
+    return attrs.field(default=default, converter=convert, validator=check)
 
 
 def integer(error: type[Exception], default: Any = attrs.NOTHING, *, least: int) -> Any:
     """A field for an integer, also one of NumPy, of at least `least`."""
+    return attrs.field(default=default, converter=as_integer, validator=is_integer(error, least))
 
-    def convert(value: object) -> object:
-        return int(value) if isinstance(value, Integral) else value
 
-    return attrs.field(default=default, converter=convert, validator=is_integer(error, least))
+def as_integer(value: object) -> object:
+    """An integer, also one of NumPy, as one of Python; anything else stays."""
+    return int(value) if not isinstance(value, bool) and isinstance(value, Integral) else value
 
 
 def is_integer(error: type[Exception], least: int) -> Any:
@@ -72,10 +77,13 @@ def is_integer(error: type[Exception], least: int) -> Any:
 
 
 def switch(error: type[Exception], default: bool) -> Any:
-    """A field for True or False; the word "no" does not count as True."""
+    """A field for True or False, also of NumPy; the word "no" does not count as True."""
+
+    def convert(value: object) -> object:
+        return bool(value) if type(value).__name__ in ("bool", "bool_") else value
 
     def check(_: object, field: attrs.Attribute[Any], value: object) -> None:
-        if type(value).__name__ not in ("bool", "bool_"):  # of NumPy, too
+        if type(value) is not bool:
             raise error(f"{field.name} must be True or False (got {value!r})")
 
-    return attrs.field(default=default, validator=check)
+    return attrs.field(default=default, converter=convert, validator=check)

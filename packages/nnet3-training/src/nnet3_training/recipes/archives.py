@@ -18,12 +18,13 @@ from nnet3_descriptors import Nnet
 from nnet3_descriptors.files import Reader, new_folder
 from nnet3_graph import compute_context
 
+from nnet3_training.chain.examples import NOT_COMPUTED, read_chain_example, read_chain_examples
 from nnet3_training.chain.examples import example_bytes as chain_example_bytes
-from nnet3_training.chain.examples import read_chain_example, read_chain_examples
 from nnet3_training.chain.fsts.files import read_fst
 from nnet3_training.chain.graphs import Normalization, make_normalization_fst
 from nnet3_training.chain.objective import ChainTraining
 from nnet3_training.chain.options import ChainOptions
+from nnet3_training.chain.supervision import ChainSupervision
 from nnet3_training.chain.utterance_examples import ChainExampleMaker, ChainUtterance
 from nnet3_training.egs import changes, chunks, making
 from nnet3_training.egs.examples import TrainingExample
@@ -182,7 +183,7 @@ def make_archives(
 
     Raises:
         RecipeError: there are too few utterances, or none is long enough; or they are not of the
-            kind that the objective needs, or their inputs have other dimensions than the network's.
+            kind that the objective needs, or have other dimensions than the network's.
         ExampleError: an utterance does not make sense.
         FileError: a file of utterances cannot be read.
         OSError: the examples cannot be written.
@@ -214,6 +215,7 @@ def _write_archives(
     rng = np.random.default_rng(options.seed)
     examples_of = objective.examples(nnet, chunks.UtteranceSplitter(split, rng), rng)
     dims = {node.name: nnet.node_dim(node.name) for node in nnet.input_nodes}
+    dims |= {node.name: nnet.node_dim(node.name) for node in nnet.output_nodes}
     names: dict[str, int] = {}
     samples: dict[str, list[bytes]] = {kind: [] for kind in DIAGNOSTIC}
     seen = Counter[str]()
@@ -228,7 +230,7 @@ def _write_archives(
             made = examples_of(utterance)
             too_short += not made
             for example in made:
-                _check_columns(example, dims)
+                _check(example, dims)
                 entry = key_bytes(example.key) + objective.to_bytes(example)
                 kind = TRAIN if number % options.held_out_every else HELD_OUT
                 seen[kind] += 1
@@ -273,14 +275,24 @@ def _add_to_sample(
         sample[place] = entry
 
 
-def _check_columns(example: TrainingExample, dims: Mapping[str, int]) -> None:
-    """Raises a RecipeError if an input has another number of columns than the network reads."""
-    for io in example.inputs:
-        found = io.matrix.shape[1]
+def _check(example: TrainingExample, dims: Mapping[str, int]) -> None:
+    """Raises a RecipeError if an example is not one sequence with the columns of the network."""
+    if not example.outputs or example.num_sequences != 1:
+        raise RecipeError(
+            f"example '{example.key}': expected outputs of one sequence, found "
+            f"{len(example.outputs)} outputs of {example.num_sequences} sequences"
+        )
+    for io in example.ios:
+        known = getattr(io, "supervision", None)
+        found = known.label_dim if isinstance(known, ChainSupervision) else io.matrix.shape[1]
+        if io.name not in dims and not io.name.startswith(NOT_COMPUTED):
+            raise RecipeError(
+                f"example '{example.key}': the network has no input or output '{io.name}'"
+            )
         if dims.get(io.name, found) != found:
             raise RecipeError(
                 f"example '{example.key}': expected {dims[io.name]} columns of '{io.name}', as the "
-                f"network reads, found {found}"
+                f"network has, found {found}"
             )
 
 

@@ -16,9 +16,9 @@ when they are used.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
@@ -35,8 +35,20 @@ _MOST_JOBS = 200_000
 """Jobs that a run may have: many times those of Kaldi's largest recipes."""
 
 
-def _patterns(values: Sequence[str]) -> tuple[str, ...]:
-    return (values,) if isinstance(values, str) else tuple(values)
+def _several(values: object) -> tuple[Any, ...]:
+    """The values; or the only one, alone in a tuple."""
+    several = isinstance(values, Iterable) and not isinstance(values, str)
+    return tuple(map(fields.as_integer, cast(Iterable[Any], values) if several else (values,)))
+
+
+def _is(kind: type, *, optional: bool = False) -> Any:
+    """A validator for values of a type."""
+
+    def check(_: object, field: attrs.Attribute[Any], value: object) -> None:
+        if not (isinstance(value, kind) or (optional and value is None)):
+            raise RecipeError(f"{field.name}: expected {kind.__name__}, found {value!r}")
+
+    return check
 
 
 def _dropout(_: object, field: attrs.Attribute[Any], value: str) -> None:
@@ -95,7 +107,7 @@ class RecipeOptions:
             the output nodes.
 
     Raises:
-        RecipeError: a number is out of range.
+        RecipeError: a number is out of range, or an option is of another type.
         ExampleError: the rules for minibatches cannot be understood.
         TrainingError: the schedule of dropout cannot be understood.
     """
@@ -105,27 +117,33 @@ class RecipeOptions:
     num_jobs_final: int = fields.integer(RecipeError, 1, least=1)
     initial_learning_rate: float = fields.number(RecipeError, 0.001, above=0.0, below=math.inf)
     final_learning_rate: float = fields.number(RecipeError, 0.0001, above=0.0, below=math.inf)
-    momentum: float = 0.0
-    max_param_change: float = 2.0
-    minibatch_size: str = attrs.field(default="64", validator=_rules)
+    momentum: float = fields.number(RecipeError, 0.0, below=1.0)
+    max_param_change: float = fields.number(RecipeError, 2.0)
+    minibatch_size: str = attrs.field(default="64", validator=[_is(str), _rules])
     frames_per_example: tuple[int, ...] = attrs.field(
         default=(20,),
-        converter=tuple,
+        converter=_several,
         validator=attrs.validators.deep_iterable(fields.is_integer(RecipeError, 1)),
     )
     frames_per_archive: int = fields.integer(RecipeError, 400_000, least=1)
     shuffle_buffer_size: int = fields.integer(RecipeError, 5000, least=1)
-    compress: bool = True
+    compress: bool = fields.switch(RecipeError, True)
     held_out_every: int = fields.integer(RecipeError, 20, least=2)
     diagnostic_examples: int = fields.integer(RecipeError, 500, least=1)
     max_models_combine: int = fields.integer(RecipeError, 20, least=1)
     seed: int = fields.integer(RecipeError, 0, least=0)
     frame_subsampling_factor: int = fields.integer(RecipeError, 1, least=1)
-    dropout_schedule: str = attrs.field(default="", validator=_dropout)
+    dropout_schedule: str = attrs.field(default="", validator=[_is(str), _dropout])
     max_objective_difference: float = fields.number(RecipeError, 1.0, least=0.0, most=math.inf)
-    fine_tuning: bool = False
-    freeze: tuple[str, ...] = attrs.field(default=(), converter=_patterns)
-    chain: ChainOptions | None = None
+    fine_tuning: bool = fields.switch(RecipeError, False)
+    freeze: tuple[str, ...] = attrs.field(
+        default=(),
+        converter=_several,
+        validator=attrs.validators.deep_iterable(_is(str)),
+    )
+    chain: ChainOptions | None = attrs.field(
+        default=None, validator=_is(ChainOptions, optional=True)
+    )
 
     def __attrs_post_init__(self) -> None:
         if self.freeze and not self.fine_tuning:

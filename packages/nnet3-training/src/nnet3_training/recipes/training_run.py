@@ -204,7 +204,9 @@ def train_recipe(
         RecipeError: the folder holds a run that has begun with another network, denominator or
             other options. Or it holds no run, and the network, the denominator or the utterances
             are missing. Or a pattern of the schedule of dropout, or of frozen components, matches
-            no component. Or another process trains in the folder.
+            no component. Or examples do not fit the network, or there is no minibatch of them. Or
+            another process trains in the folder.
+        NetworkError: the network cannot have such a learning rate, or such a proportion of dropout.
         ExampleError: the network lacks the outputs of a 'chain' model, or the denominator does not
             fit it.
         DeviceError: there is no such device.
@@ -332,9 +334,12 @@ def _check_new(nnet: Nnet, options: RecipeOptions, den_fst: Fst | None) -> None:
         if den_fst is None:
             raise RecipeError("expected the denominator of a chain model (den_fst), found none")
         ChainTraining(nnet, den_fst, options.chain)
-    run_tasks.prepared(nnet, options)
-    for pattern in (function.pattern for function in options.dropout):
-        probed = editing.set_dropout_proportion(nnet, 0.0, pattern)
+    rate = max(options.initial_learning_rate, options.final_learning_rate)
+    jobs = max(options.num_jobs_initial, options.num_jobs_final)
+    editing.set_learning_rate(run_tasks.prepared(nnet, options), rate * jobs)
+    for function in options.dropout:
+        pattern = function.pattern
+        probed = editing.set_dropout_proportion(nnet, max(function.proportions), pattern)
         pairs = zip(nnet.components, probed.components, strict=True)
         if all(one is other for one, other in pairs):
             raise RecipeError(
