@@ -224,6 +224,8 @@ def test_made_examples() -> None:
     np.testing.assert_array_equal(second.inputs[0].values, features[[2, 3, 4, 5, 5, 5]])
     assert times(second.inputs[0]) == list(range(-1, 5))
     assert second.inputs[1].values.tolist() in ([[1.0]], [[2.0]])
+    packed = attrs.evolve(utterance, ivectors=compressed.compress(utterance.ivectors))
+    np.testing.assert_allclose(packed.ivectors, utterance.ivectors, atol=1e-3)
     assert first.outputs[0].supervision.classes.tolist() == [1, 4] * 3
     assert first.outputs[0].supervision.weights.tolist() == [0.5, 0.75] * 3
 

@@ -36,6 +36,9 @@ def merge_examples(examples: Sequence[TrainingExample]) -> TrainingExample:
     Raises:
         ExampleError: they differ in their inputs, outputs or dimensions, or have several sequences.
     """
+    for example in examples:
+        if not isinstance(example, TrainingExample):
+            raise ExampleError(f"expected a TrainingExample, found {type(example).__name__}")
     names = {tuple(io.name for io in example.ios) for example in examples}
     if len(names) != 1 or any(example.num_sequences != 1 for example in examples):
         raise ExampleError(

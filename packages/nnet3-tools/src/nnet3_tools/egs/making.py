@@ -216,7 +216,13 @@ def _make(
     splitter = egs.UtteranceSplitter(parse_split_options(options), rng)
     with nnet3_tables.ObjectWriter(egs_out) as writer:
         for utterance in utterances_of(features_in, supervision, what, options):
-            made = egs.make_examples(utterance, splitter, rng, compress=options["compress"])
+            made = egs.make_examples(
+                utterance,
+                splitter,
+                rng,
+                compress=options["compress"],
+                length_tolerance=options["targets_length_tolerance"],
+            )
             if not made:
                 cli.warn(
                     f"Not producing egs for utterance {utterance.key} because it is too short: "

@@ -12,7 +12,7 @@ from nnet3_speech.hmm import Transitions
 from nnet3_training.chain.graphs import Normalization, SupervisionSplitter, unconstrained
 from nnet3_training.chain.supervision import ChainSupervision
 from nnet3_training.egs import changes, chunks, making
-from nnet3_training.egs.examples import ExampleOutput, TrainingExample
+from nnet3_training.egs.examples import ExampleOutput, TrainingExample, weights_of
 from nnet3_training.errors import ExampleError
 
 Array = npt.NDArray[np.float32]
@@ -40,14 +40,22 @@ class ChainUtterance:
         ivector_period: Frames for each i-vector.
         deriv_weights: (output frames,), factors of derivatives, or None for 1; frames missing at
             the end have 0.
+
+    Raises:
+        ExampleError: a field is of another kind, or the period is below 1.
     """
 
     key: str
     features: making.Features
     supervision: ChainSupervision
-    ivectors: Array | None = None
+    ivectors: Array | None = attrs.field(default=None, converter=making.full)
     ivector_period: int = 1
-    deriv_weights: Array | None = None
+    deriv_weights: Array | None = attrs.field(
+        default=None, converter=attrs.converters.optional(weights_of)
+    )
+
+    def __attrs_post_init__(self) -> None:
+        making.check_utterance(self, ChainSupervision)
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -247,6 +247,13 @@ class UtteranceSplitter:
     """
 
     def __init__(self, options: SplitOptions, rng: Random) -> None:
+        """Begins.
+
+        Raises:
+            ExampleError: the options are no `SplitOptions`.
+        """
+        if not isinstance(options, SplitOptions):
+            raise ExampleError(f"expected SplitOptions, found {type(options).__name__}")
         self.options = options.rounded()
         self.num_utterances = self.num_frames = self.num_overlapping = 0
         self.lengths: Counter[int] = Counter()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import numpy as np
@@ -93,6 +93,30 @@ def _check_matrix(values: object, what: str) -> None:
         )
 
 
+def full(matrix: Features | None) -> FloatArray | None:
+    """A matrix that may be compressed, decompressed."""
+    return matrix.decompressed() if isinstance(matrix, CompressedMatrix) else matrix
+
+
+def check_utterance(utterance: Any, *kinds: type) -> None:
+    """Raises an ExampleError if a field is of another kind than examples can be made of.
+
+    Args:
+        utterance: An utterance of any class.
+        kinds: The possible classes of its supervision.
+    """
+    where = f"utterance '{utterance.key}': "
+    known, period = utterance.supervision, utterance.ivector_period
+    _check_matrix(utterance.features, f"{where}features")
+    if not isinstance(known, kinds):
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise ExampleError(f"{where}expected {names}, found {type(known).__name__}")
+    if utterance.ivectors is not None:
+        _check_matrix(utterance.ivectors, f"{where}i-vectors")
+    if not isinstance(period, int | np.integer) or period < 1:
+        raise ExampleError(f"{where}ivector_period must be an integer >= 1 (got {period!r})")
+
+
 @attrs.frozen(kw_only=True, eq=False)
 class Utterance:
     """An utterance from which examples are made.
@@ -112,21 +136,11 @@ class Utterance:
     key: str
     features: Features
     supervision: SparsePosteriors | DenseTargets
-    ivectors: FloatArray | None = None
+    ivectors: FloatArray | None = attrs.field(default=None, converter=full)
     ivector_period: int = 1
 
     def __attrs_post_init__(self) -> None:
-        where = f"utterance '{self.key}': "
-        known: object = self.supervision
-        period: object = self.ivector_period
-        _check_matrix(self.features, f"{where}features")
-        if not isinstance(known, SparsePosteriors | DenseTargets):
-            found = type(known).__name__
-            raise ExampleError(f"{where}expected SparsePosteriors or DenseTargets, found {found}")
-        if self.ivectors is not None:
-            _check_matrix(self.ivectors, f"{where}i-vectors")
-        if not isinstance(period, int | np.integer) or period < 1:
-            raise ExampleError(f"{where}ivector_period must be an integer >= 1 (got {period!r})")
+        check_utterance(self, SparsePosteriors, DenseTargets)
 
 
 def get_examples(
@@ -135,6 +149,7 @@ def get_examples(
     *,
     seed: int = 0,
     compress: bool = False,
+    length_tolerance: int = 2,
 ) -> Iterator[TrainingExample]:
     """Makes examples of utterances, one for each chunk, as `nnet3-get-egs` does.
 
@@ -144,17 +159,20 @@ def get_examples(
             context that a network needs is `nnet3_graph.compute_context(nnet)`.
         seed: Of the random choice of chunk lengths, and of i-vectors.
         compress: Whether features and dense targets are compressed, as Kaldi does by default.
+        length_tolerance: See `make_examples`.
 
     Yields:
         Examples in the order of the utterances; see `make_examples`.
 
     Raises:
-        ExampleError: numbers to be compressed are not finite.
+        ExampleError: see `make_examples`; or the options are no `SplitOptions`.
     """
     rng = chunks.CRandom(seed)
     splitter = chunks.UtteranceSplitter(options, rng)
     for utterance in utterances:
-        yield from make_examples(utterance, splitter, rng, compress=compress)
+        yield from make_examples(
+            utterance, splitter, rng, compress=compress, length_tolerance=length_tolerance
+        )
 
 
 def make_examples(
@@ -163,6 +181,7 @@ def make_examples(
     rng: chunks.Random,
     *,
     compress: bool = False,
+    length_tolerance: int = 2,
 ) -> list[TrainingExample]:
     """The examples of an utterance, one for each chunk.
 
@@ -175,17 +194,23 @@ def make_examples(
         splitter: Chooses the chunks.
         rng: Draws the i-vectors.
         compress: Whether to compress features and dense targets.
+        length_tolerance: Number of rows by which the length of the supervision may differ from that
+            of the features.
 
     Returns:
         Examples of the inputs "input" and "ivector" and the output "output"; none if the utterance
         is too short.
 
     Raises:
-        ExampleError: numbers to compress are not finite.
+        ExampleError: numbers to compress are not finite, the supervision is of another length, or
+            there are no i-vectors; or this is no `Utterance`.
     """
+    if not isinstance(utterance, Utterance):
+        raise ExampleError(f"expected an Utterance, found {type(utterance).__name__}")
     examples: list[TrainingExample] = []
     if not utterance.features.shape[0]:
         return examples
+    _check_length(utterance, splitter.options.frame_subsampling_factor, length_tolerance)
     for chunk in splitter.chunks(utterance.features.shape[0]):
         inputs = [input_of(utterance.features, chunk)]
         if utterance.ivectors is not None:
@@ -204,6 +229,19 @@ def make_examples(
         example = TrainingExample(key=key, inputs=inputs, outputs=[output])
         examples.append(with_compression(example) if compress else example)
     return examples
+
+
+def _check_length(utterance: Utterance, step: int, tolerance: int) -> None:
+    """Raises an ExampleError if the supervision does not have a row for each output frame."""
+    known, frames = utterance.supervision, utterance.features.shape[0]
+    expected, found = -(-frames // step), known.shape[0]
+    if isinstance(known, SparsePosteriors) and has_input_rows(known, frames, step):
+        expected = frames
+    if not found or abs(found - expected) > tolerance:
+        raise ExampleError(
+            f"utterance '{utterance.key}': expected a supervision of {expected} rows for {frames} "
+            f"frames of the input, found {found}"
+        )
 
 
 def times(start: int, count: int, step: int) -> IndexArray:

@@ -113,6 +113,8 @@ def combine(
     options = options or Combination()
     if not examples:
         raise errors.ExampleError("there are no examples to choose a combination by")
+    if num_nnets < 1:
+        raise errors.ExampleError("there are no models to combine")
     step = -(-num_nnets // options.max_objective_evaluations)
     objectives: dict[int, float] = {}
     average = best = None
