@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -106,6 +107,19 @@ def test_few_changes() -> None:
         trainer.train_minibatch(minibatch(number))
 
     assert [one for one, _ in seen.found] == [0.0] * 4 + [0.5] * 4
+
+
+def test_change_that_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change of the proportions that was interrupted is made before the next minibatch."""
+    seen = Proportions()
+    trainer = Trainer(NETWORK, callbacks=[DropoutSchedule("0.7,0", 100, num_changes=10), seen])
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "set_dropout", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            trainer.train_minibatch(minibatch())
+    trainer.train_minibatch(minibatch())
+
+    assert seen.found == [(0.7, 0.7)]
 
 
 def test_schedule_of_another_trainer() -> None:

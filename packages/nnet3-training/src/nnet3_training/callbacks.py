@@ -130,9 +130,9 @@ class DropoutSchedule(Callback):
         is_same = self._trainer is not None and self._trainer() is trainer
         if is_same and step == self._step:
             return
-        self._step, self._trainer = step, weakref.ref(trainer)
         for function in self.functions:
             trainer.set_dropout(function(step / self._num_changes), function.pattern)
+        self._step, self._trainer = step, weakref.ref(trainer)
 
 
 @attrs.frozen(kw_only=True)
