@@ -114,7 +114,8 @@ def write_chain_examples(
     Features are written in the form that they have; text has no compressed form.
 
     Raises:
-        ExampleError: an example has no key, or an output without a `ChainSupervision`.
+        ExampleError: an example has no key, an output without a `ChainSupervision`, or a name or
+            matrix that a reader does not take.
         FileError: the file cannot be written.
     """
     write_atomically(
@@ -126,7 +127,8 @@ def example_bytes(example: TrainingExample, *, binary: bool = True) -> bytes:
     """An example as it stands in an archive, behind its key.
 
     Raises:
-        ExampleError: an output has another supervision than a `ChainSupervision`.
+        ExampleError: an output has another supervision than a `ChainSupervision`, or a name or
+            matrix is one that a reader does not take.
     """
     writer = new_writer(binary=binary)
     writer.token("<Nnet3ChainEg>")
@@ -147,7 +149,7 @@ def example_bytes(example: TrainingExample, *, binary: bool = True) -> bytes:
                 f"{type(supervision).__name__}"
             )
         writer.token("<NnetChainSup>")
-        writer.token(output.name)
+        files.write_name(writer, output.name)
         files.write_indexes(writer, output.indexes)
         write_supervision(writer, supervision)
         writer.token("<DW2>")

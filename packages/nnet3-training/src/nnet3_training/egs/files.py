@@ -322,8 +322,8 @@ def write_examples(
     compressed form.
 
     Raises:
-        ExampleError: an example has no key, no input and output, or supervision that is neither
-            dense nor sparse.
+        ExampleError: an example has no key, no input and output, supervision that is neither dense
+            nor sparse, or a name or matrix that a reader does not take.
         FileError: the file cannot be written.
     """
     files.write_atomically(
@@ -335,7 +335,8 @@ def example_bytes(example: TrainingExample, *, binary: bool = True) -> bytes:
     """An example as it stands in an archive, behind its key.
 
     Raises:
-        ExampleError: it is empty, or an output has supervision that is neither dense nor sparse.
+        ExampleError: it is empty, an output has supervision that is neither dense nor sparse, or a
+            name or matrix is one that a reader does not take.
     """
     if not example.ios:
         raise ExampleError(f"example '{example.key}' has no input and no output")
@@ -349,10 +350,30 @@ def example_bytes(example: TrainingExample, *, binary: bool = True) -> bytes:
     return writer.data
 
 
+def write_name(writer: files.Writer, name: str) -> None:
+    """Writes the name of an input or output.
+
+    Raises:
+        ExampleError: it is not a name that a reader takes.
+    """
+    if files.key_fault(name) or not name.isascii():
+        raise ExampleError(
+            f"expected a name of an input or output in ASCII, without blanks, found {name!r}"
+        )
+    writer.token(name)
+
+
 def write_io(writer: files.Writer, io: ExampleInput | ExampleOutput) -> None:
-    """Writes an input or output."""
+    """Writes an input or output.
+
+    Raises:
+        ExampleError: it has a name, or a matrix, that a reader does not take.
+    """
+    rows, columns = io.matrix.shape
+    if (rows == 0) != (columns == 0):
+        raise ExampleError(f"'{io.name}': a matrix of {rows} by {columns} cannot be written")
     writer.token("<NnetIo>")
-    writer.token(io.name)
+    write_name(writer, io.name)
     write_indexes(writer, io.indexes)
     write_stored_matrix(writer, io.matrix)
     writer.token("</NnetIo>")
