@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from nnet3_runtime_cuda.device import PostponedSignals
@@ -93,6 +94,17 @@ def test_signals_are_heard_within() -> None:
         work()
     assert done == ["waited"]
     assert are_as_before()
+
+
+@pytest.mark.parametrize("handler", [raise_alarm, signal.SIG_IGN])
+def test_handlers_that_are_set_within(handler: Any) -> None:
+    """A handler that code of a caller sets stays."""
+    with PostponedSignals() as signals:
+        with signals.heard():
+            signal.signal(signal.SIGINT, handler)
+        assert signal.getsignal(signal.SIGINT) is not handler
+
+    assert signal.getsignal(signal.SIGINT) == handler
 
 
 def test_error_within() -> None:

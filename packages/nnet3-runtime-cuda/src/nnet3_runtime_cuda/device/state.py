@@ -267,7 +267,9 @@ class PostponedSignals:
     def __enter__(self) -> Self:
         is_main = threading.current_thread() is threading.main_thread()
         found = ((number, signal.getsignal(number)) for number in _SIGNALS if is_main)
-        self._usual = {number: handler for number, handler in found if callable(handler)}
+        self._usual: dict[int, Any] = {
+            number: handler for number, handler in found if callable(handler)
+        }
         self._waiting: list[int] = []
         self._postpone()
         return self
@@ -286,7 +288,9 @@ class PostponedSignals:
 
     def _postpone(self) -> None:
         try:
-            for number in self._usual:
+            for number in [*self._usual]:
+                if (now := signal.getsignal(number)) is not None:
+                    self._usual[number] = now  # code of a caller may have set it
                 signal.signal(number, self._note)
         except BaseException:  # another handler raised it meanwhile
             self._let_through([*self._usual])
