@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import attrs
@@ -198,6 +199,16 @@ def example(rng: np.random.Generator) -> TrainingExample:
         inputs=[ExampleInput.from_sequences("input", frames)],
         outputs=[ExampleOutput(name="output", indexes=indexes, supervision=known)],
     )
+
+
+def test_a_pickled_graph() -> None:
+    """A pickled graph has nothing that it makes when it is used."""
+    rng = np.random.default_rng(3)
+    graph, output = DenominatorGraph(denominator(rng), PDFS), rng.standard_normal((12, PDFS))
+    stored = pickle.dumps(graph)
+    graph.forward_backward(output, 3, 0.1)
+
+    assert pickle.dumps(graph) == stored
 
 
 def test_threads_share_a_graph() -> None:

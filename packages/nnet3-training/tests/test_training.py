@@ -20,6 +20,7 @@ from nnet3_runtime_cuda.cpu import NumpyTape
 from nnet3_runtime_cuda.cuda import Platform
 from nnet3_training import (
     DenseTargets,
+    ExampleError,
     ExampleInput,
     ExampleOutput,
     Objective,
@@ -464,6 +465,23 @@ def test_evaluation() -> None:
     assert 0.0 <= found.accuracy.per_frame <= 1.0
     assert found.accuracy.weight.tolist()[0] == len(labelled.outputs[0].indexes)
     assert found.objective.total == pytest.approx(trainer.train_minibatch(labelled)["output"].total)
+
+
+def test_example_that_an_evaluation_refuses() -> None:
+    """An example whose supervision does not fit leaves no statistics."""
+    config = stacked(3, f"c {AFFINE}", "n BatchNorm dim=2", objective="quadratic")
+    nnet = small_networks.network(config)
+    labels = ExampleOutput.from_labels("output", [[0] * 20] * 2, 5)
+    for gradient in (False, True):
+        evaluator, other = (
+            Evaluator(nnet, component_stats=True, gradient=gradient) for _ in range(2)
+        )
+        with pytest.raises(ExampleError, match="expected supervision of the shape"):
+            evaluator.add(attrs.evolve(example(), outputs=[labels]))
+        for each in (evaluator, other):
+            each.add(example())
+        assert evaluator.nnet.to_bytes() == other.nnet.to_bytes()
+        assert np.array_equal(evaluator.gradient, other.gradient)
 
 
 def test_accuracy_of_infinite_weights() -> None:

@@ -224,7 +224,8 @@ class Evaluator(values.NotCopied):
     Attributes:
         objectives: By output, the sum of the objective.
         accuracies: By output, the accuracy of all examples.
-        gradient: (num_parameters,), the plain gradient of the sum of all objectives, if wanted.
+        gradient: (num_parameters,), the plain gradient of the sum of all objectives, if wanted; 0
+            for components whose learning rate is 0.
     """
 
     _instead = "make one of its network"
@@ -263,6 +264,7 @@ class Evaluator(values.NotCopied):
         self._component_stats = component_stats
         self._objective = objectives.as_objective_function(objective, nnet)
         self._device_nnet = DeviceNnet(nnet, device=device, trainable=gradient)
+        self._savepoint = self._device_nnet.savepoint()
         self._compiler = CachingCompiler(nnet, cache_dir=cache_dir)
         self._computers = LatestComputers(self._device_nnet, MOST_COMPUTERS)
 
@@ -291,7 +293,7 @@ class Evaluator(values.NotCopied):
         return self._computer(example).forward({io.name: io.values for io in example.inputs})
 
     def add(self, example: TrainingExample) -> dict[str, Evaluation]:
-        """Evaluates an example.
+        """Evaluates an example; after an error everything is as before.
 
         Raises:
             ExampleError: this is no example, the supervision does not fit the network, or the
@@ -305,23 +307,32 @@ class Evaluator(values.NotCopied):
             if isinstance(io.supervision, DenseTargets | SparsePosteriors)
         }
         computer = self._computer(example)
-        outputs = computer.forward(
-            {io.name: io.values for io in example.inputs},
-            on_device=objectives.takes_device_arrays(self._objective) and not known,
-        )
-        found = objectives.objectives_at(self._objective, outputs, example)
+        undo = self._savepoint.take()
+        try:
+            outputs = computer.forward(
+                {io.name: io.values for io in example.inputs},
+                on_device=objectives.takes_device_arrays(self._objective) and not known,
+            )
+            found = objectives.objectives_at(self._objective, outputs, example)
+            if self._wants_gradient:
+                computer.backward({name: each.derivative for name, each in found.items()})
+            result = {
+                name: Evaluation(
+                    objective=each,
+                    accuracy=accuracy(outputs[name], known[name]) if name in known else None,
+                )
+                for name, each in found.items()
+            }
+        except BaseException:
+            undo()
+            raise
         if self._wants_gradient:
-            computer.backward({name: each.derivative for name, each in found.items()})
             self.gradient += self._device_nnet.direction
-        result = {}
-        for name, each in found.items():
-            share = None
-            if name in known:
-                share = accuracy(outputs[name], known[name])
+        for name, each in result.items():
+            if each.accuracy is not None:
                 before = self.accuracies.get(name)
-                self.accuracies[name] = share if before is None else before + share
-            self.objectives.setdefault(name, objectives.ObjectiveSum()).add(each)
-            result[name] = Evaluation(objective=each, accuracy=share)
+                self.accuracies[name] = each.accuracy if before is None else before + each.accuracy
+            self.objectives.setdefault(name, objectives.ObjectiveSum()).add(each.objective)
         return result
 
     def _computer(self, example: TrainingExample) -> NnetComputer:

@@ -215,11 +215,12 @@ class DenominatorGraph:
         self._turn = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but the lock, which cannot be copied or sent."""
-        return {name: value for name, value in vars(self).items() if name != "_turn"}
+        """All but the lock, which cannot be copied or sent, and what is made when it is used."""
+        made = ("_turn", "_made", "_memory")
+        return {name: value for name, value in vars(self).items() if name not in made}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _turn=threading.Lock())
+        vars(self).update(state, _turn=threading.Lock(), _made={}, _memory={})
 
     def __repr__(self) -> str:
         """Its size."""
