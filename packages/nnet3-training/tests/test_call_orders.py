@@ -118,7 +118,7 @@ class TrainerCalls(RuleBasedStateMachine):
 @pytest.mark.parametrize(
     "call",
     [
-        lambda trainer: trainer.save("checkpoint"),
+        lambda trainer: trainer.save("no folder/checkpoint"),
         lambda trainer: trainer.train_minibatch(minibatch(2)),
         lambda trainer: trainer.set_learning_rate(0.5),
         lambda trainer: trainer.set_dropout(0.0),

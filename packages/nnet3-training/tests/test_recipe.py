@@ -236,6 +236,16 @@ def test_examples_are_dealt_out(done: TrainingRun) -> None:
             assert set(found) <= wanted
 
 
+def test_examples_in_no_minibatch(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A warning tells how many examples no minibatch has."""
+    run = train_recipe(tmp_path, network(), utterances(), attrs.evolve(OPTIONS, minibatch_size="8"))
+
+    assert run.archives is not None
+    left = sum(number % 8 for number in run.archives.examples)
+    total = sum(run.archives.examples)
+    assert f"minibatch_size '8': {left} of {total} examples are in no minibatch" in caplog.text
+
+
 def test_networks_are_averaged(done: TrainingRun, tmp_path: Path) -> None:
     """The next network is the mean of the networks of the jobs, which started from the last."""
     shutil.copytree(done.folder, tmp_path / "run")
