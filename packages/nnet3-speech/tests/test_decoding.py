@@ -65,6 +65,30 @@ def test_several_hypotheses() -> None:
     assert second.acoustic_cost - best.acoustic_cost == pytest.approx(2.0)
 
 
+def test_several_hypotheses_of_long_recordings() -> None:
+    """However many times a path has, the n best have different words."""
+    scores = np.repeat(_scores([0, 2, 4] * 6), 4, axis=0) / 4
+    scores[:, [1, 3, 5]] = scores[:, [0, 2, 4]]
+
+    found = _decoder(boundaries=BOUNDARIES).decode(scores, 1.0, nbest=20)
+
+    assert found[0].text == " ".join(["ab c"] * 6)
+    assert len({each.text for each in found}) == 20
+    costs = [each.graph_cost + each.acoustic_cost for each in found]
+    assert costs == sorted(costs)
+    assert costs[-1] <= costs[0] + 10.0
+
+
+def test_several_unfinished_hypotheses() -> None:
+    """The n best of a recording that ends inside a word are not final."""
+    scores = 40 * _scores([4, 5, 0, 1])
+
+    [found, *_] = _decoder(boundaries=BOUNDARIES).decode(scores, 1.0, nbest=3)
+
+    assert found.text == "c"
+    assert not found.is_final
+
+
 def test_unfinished_words() -> None:
     """A recording that ends inside a word has the words before it, and is not final."""
     [found] = _decoder(min_active=0).decode(10 * _scores([0, 1]), 1.0)
@@ -80,9 +104,10 @@ def test_graphs_in_files(kind: str, tmp_path: Path) -> None:
     path = str(tmp_path / "HCLG.fst")
     getattr(kaldifst, kind)(small_graph()).write(path)
 
-    decoder = WordDecoder(read_graph(path), WORDS, Transitions.of(MODEL))
+    for graph in (path, read_graph(path)):
+        decoder = WordDecoder(graph, WORDS, Transitions.of(MODEL))
 
-    assert decoder.decode(_scores([4, 5]), 1.0)[0].text == "c"
+        assert decoder.decode(_scores([4, 5]), 1.0)[0].text == "c"
 
 
 def _header(kind: str) -> bytes:

@@ -7,9 +7,13 @@ while decoding; kaldi-decoder cannot do that.
 
 from __future__ import annotations
 
+import heapq
 import itertools
+import os
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +21,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_speech.decoding_graph import graph_type, read_graph
+from nnet3_speech.decoding_graph import check_graph, graph_type, read_graph
 from nnet3_speech.errors import SpeechError
 from nnet3_speech.folders import ModelFolder
 from nnet3_speech.hmm import Transitions, read_transitions, topology_of
@@ -26,10 +30,18 @@ from nnet3_speech.values import expect_count, expect_positive, numbers
 
 if TYPE_CHECKING:
     import kaldi_decoder
+    import kaldifst
 
-_MOST_PATHS = 1000
+_MOST_HYPOTHESES = 1000
 _FRAMES = 1000
 """Frames whose scores are laid out by transition-id at a time."""
+
+_MOST_STATES = 2**31 - 1
+_FINAL = -1
+"""Where the final states of a lattice lead."""
+
+_Arc = tuple[int, int, float, float]
+"""A transition-id and a word, or 0 where there is none, and two costs: graph and acoustic."""
 
 _STARTS, _ENDS = ("begin", "singleton"), ("end", "singleton")
 
@@ -82,14 +94,14 @@ class WordDecoder:
         *,
         boundaries: Mapping[int, str] | None = None,
         beam: float = 16.0,
-        max_active: int = 2**31 - 1,
+        max_active: int = _MOST_STATES,
         min_active: int = 200,
         lattice_beam: float = 10.0,
     ) -> None:
         """Takes a graph and what its labels mean.
 
         Args:
-            graph: A `kaldifst.StdFst` from transition-ids to words.
+            graph: A `kaldifst.StdFst` from transition-ids to words, or the path of its file.
             words: The name of each word.
             transitions: What the transition-ids mean.
             boundaries: "begin", "internal", "end", "singleton" or "nonword" for each phone, if
@@ -97,16 +109,21 @@ class WordDecoder:
                 else those at which they leave the graph, which may be early or late.
             beam: The largest difference to the best path.
             max_active: The most states at a time; n-best search has no such limit.
-            min_active: The least states at a time, as far as there are so many.
+            min_active: The least states at a time, as far as there are so many; below `max_active`.
             lattice_beam: The largest difference of paths among the n best.
 
         Raises:
-            SpeechError: a beam or a number of states is out of range.
+            SpeechError: a beam or a number of states is out of range; or see `read_graph`.
         """
         expect_positive(beam, "beam")
         expect_positive(lattice_beam, "lattice_beam")
-        expect_count(max_active, "max_active", 2)
         expect_count(min_active, "min_active", 0)
+        least = max(2, min_active + 1)
+        expect_count(max_active, f"max_active, with min_active={min_active}", least)
+        if isinstance(graph, str | os.PathLike):
+            graph = read_graph(graph, transitions.num_ids)
+        else:
+            check_graph(graph, transitions.num_ids)
         self._graph = graph
         self._words = words
         self._boundaries = boundaries or {}
@@ -115,7 +132,7 @@ class WordDecoder:
         self._phones = transitions.phones
         self._ends, self._loops = _phone_ends(transitions)
         self._beams = beam, lattice_beam
-        self._active = max_active, min_active
+        self._active = min(max_active, _MOST_STATES), min(min_active, _MOST_STATES - 1)
 
     def __repr__(self) -> str:
         return f"<WordDecoder: {len(self._words)} words, {self._num_pdfs} columns>"
@@ -142,7 +159,7 @@ class WordDecoder:
         words = read_symbols(folder.file("words.txt"))
         transitions = read_transitions(folder.file("final.mdl"))
         return cls(
-            read_graph(folder.file("HCLG.fst"), transitions.num_ids),
+            folder.file("HCLG.fst"),
             words,
             transitions,
             boundaries=None if boundary is None else _read_boundaries(boundary),
@@ -160,8 +177,8 @@ class WordDecoder:
         Args:
             scores: (rows, pdfs), outputs of the network, scaled.
             frame_seconds: Seconds from one row to the next.
-            nbest: The most hypotheses; with more than one, whole lattices are searched, which takes
-                more time and memory.
+            nbest: The most hypotheses, of which there are 1000 at most; with more than one, whole
+                lattices are searched, which takes more time and memory.
 
         Returns:
             Hypotheses of different words, the best first; none if no path fits all rows.
@@ -186,19 +203,17 @@ class WordDecoder:
         else:
             wide = kaldi_decoder.LatticeSimpleDecoderConfig(beam, lattice_beam)
             decoder = kaldi_decoder.LatticeSimpleDecoder(self._graph, wide)
-            found = self._paths(decoder, rows, nbest)
-        hypotheses: dict[tuple[str, ...], Hypothesis] = {}
-        for path, is_final in found:
-            hypothesis = self._hypothesis(path, is_final, frame_seconds)
-            key = tuple(word.text for word in hypothesis.words)
-            hypotheses.setdefault(key, hypothesis)
-            if len(hypotheses) == nbest:
-                break
-        return list(hypotheses.values())
+            found = self._lattice(decoder, rows)
+        if found is None:
+            return []
+        lattice, is_final = found
+        paths = self._paths(lattice, min(nbest, _MOST_HYPOTHESES))
+        return [self._hypothesis(path, is_final, frame_seconds) for path in paths]
 
     def _best(
         self, decoder: kaldi_decoder.FasterDecoder, scores: npt.NDArray[np.float32]
-    ) -> Iterator[tuple[str, bool]]:
+    ) -> tuple[kaldifst.Lattice, bool] | None:
+        """The best path, and whether it is final."""
         import kaldi_decoder
 
         decoder.init_decoding()
@@ -207,50 +222,73 @@ class WordDecoder:
             decoder.advance_decoding(kaldi_decoder.DecodableCtc(rows, begin))
         is_final = decoder.reached_final()
         succeeded, path = decoder.get_best_path(use_final_probs=is_final)
-        if succeeded and decoder.num_frames_decoded() == len(scores):
-            yield path.to_str(show_weight_one=True), is_final
+        is_whole = succeeded and decoder.num_frames_decoded() == len(scores)
+        return (path, is_final) if is_whole else None
 
-    def _paths(
-        self,
-        decoder: kaldi_decoder.LatticeSimpleDecoder,
-        scores: npt.NDArray[np.float32],
-        nbest: int,
-    ) -> Iterator[tuple[str, bool]]:
+    def _lattice(
+        self, decoder: kaldi_decoder.LatticeSimpleDecoder, scores: npt.NDArray[np.float32]
+    ) -> tuple[kaldifst.Lattice, bool] | None:
+        """The paths within the beams, and whether they are final; if none is, all may end."""
         import kaldi_decoder
-        import kaldifst
 
         rows = np.ascontiguousarray(scores[:, self._pdfs])
-        if not decoder.decode(kaldi_decoder.DecodableCtc(rows)):
-            return
-        is_final = bool(np.isfinite(decoder.final_relative_cost()))
-        succeeded, lattice = decoder.get_raw_lattice(use_final_probs=is_final)
-        if succeeded:  # many paths have the same words
-            for path in kaldifst.lattice_to_nbest(lattice, n=min(20 * nbest, _MOST_PATHS)):
-                yield path.to_str(show_weight_one=True), is_final
+        is_final = decoder.decode(kaldi_decoder.DecodableCtc(rows))
+        succeeded, lattice = decoder.get_raw_lattice(use_final_probs=True)
+        return (lattice, is_final) if succeeded else None
 
-    def _hypothesis(self, path: str, is_final: bool, frame_seconds: float) -> Hypothesis:
-        """The words of a linear lattice, as OpenFst prints it."""
+    def _paths(self, lattice: kaldifst.Lattice, nbest: int) -> Iterator[list[_Arc]]:
+        """The cheapest paths of different words, the best first.
+
+        To each state lead many paths of the same words, at other times; the cheapest is kept of
+        each of the `nbest` cheapest sequences of words.
+        """
+        arcs: defaultdict[int, list[tuple[int, _Arc]]] = defaultdict(list)
+        before: defaultdict[int, set[int]] = defaultdict(set)
+        for line in lattice.to_str(show_weight_one=True).splitlines():
+            *labels, costs = line.split()
+            state, target, transition, word = map(int, [*labels, _FINAL, 0, 0][:4])
+            graph, acoustic = map(float, costs.split(","))
+            arcs[state].append((target, (transition, word, graph, acoustic)))
+            before[target].add(state)
+        numbers_of: dict[tuple[int, str], int] = {}  # of sequences of words: one, and a next word
+        ways: defaultdict[int, dict[int, tuple[float, Any]]] = defaultdict(dict)
+        ways[next(iter(arcs), 0)][0] = 0.0, None
+        for state in TopologicalSorter(before).static_order():
+            here = heapq.nsmallest(nbest, ways.pop(state, {}).items(), key=lambda way: way[1][0])
+            here = [way for way in here if way[1][0] <= here[0][1][0] + self._beams[1]]
+            if state == _FINAL:
+                yield from (_arcs_of(way) for _, (_, way) in here)
+                return
+            for target, arc in arcs[state]:
+                _, word, graph, acoustic = arc
+                there = ways[target]
+                for words, (cost, way) in here:
+                    if word:
+                        pair = words, self._text(word)
+                        words = numbers_of.setdefault(pair, len(numbers_of) + 1)
+                    cost += graph + acoustic
+                    if words not in there or cost < there[words][0]:
+                        there[words] = cost, (way, arc)
+
+    def _hypothesis(self, path: list[_Arc], is_final: bool, frame_seconds: float) -> Hypothesis:
+        """The words of a path."""
         ids: list[int] = []
         labels: list[tuple[int, int]] = []  # the frame at which a word leaves the graph, its number
-        graph = acoustic = 0.0
-        for line in path.splitlines():
-            parts = line.split()
-            if len(parts) not in (2, 5):
-                continue
-            first, second = map(float, parts[-1].split(","))
-            graph, acoustic = graph + first, acoustic + second
-            if len(parts) == 5:
-                transition, word = int(parts[2]), int(parts[3])
-                if word:
-                    labels.append((len(ids), word))
-                if transition:
-                    ids.append(transition)
+        for transition, word, _, _ in path:
+            if word:
+                labels.append((len(ids), word))
+            if transition:
+                ids.append(transition)
         spans = self._spans(ids, [frame for frame, _ in labels])
         words = tuple(
-            Word(self._words.get(word, f"#{word}"), begin * frame_seconds, end * frame_seconds)
+            Word(self._text(word), begin * frame_seconds, end * frame_seconds)
             for (_, word), (begin, end) in zip(labels, spans, strict=True)
         )
+        graph, acoustic = (sum(arc[place] for arc in path) for place in (2, 3))
         return Hypothesis(words, graph, acoustic, is_final)
+
+    def _text(self, word: int) -> str:
+        return self._words.get(word, f"#{word}")
 
     def _spans(self, ids: Sequence[int], labels: Sequence[int]) -> list[tuple[int, int]]:
         """The first frame of each word, and the one after its last."""
@@ -283,6 +321,15 @@ class WordDecoder:
                 start = frame
         if start < frame:
             yield start, frame
+
+
+def _arcs_of(way: Any) -> list[_Arc]:
+    """The arcs of a path, from its last one: the way to this, and the arc."""
+    arcs = []
+    while way is not None:
+        way, arc = way
+        arcs.append(arc)
+    return arcs[::-1]
 
 
 def _read_boundaries(path: Path) -> dict[int, str]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import struct
+import tempfile
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnet3_speech.errors import SpeechError
+from nnet3_speech.values import expect
 
 _MAGIC: Final = (2125659606).to_bytes(4, "little")
 _TYPES: Final = ("vector", "const")
@@ -77,8 +79,7 @@ def read_graph(path: str | os.PathLike[str], num_ids: int | None = None) -> Any:
     except (OSError, ValueError) as error:  # of a pipe, for example
         raise SpeechError(f"{name}: the file cannot be read: {error}") from error
     try:
-        start, parts = _parsed(data, kind)
-        _check(start, parts, num_ids)
+        _check(*_parsed(data, kind), num_ids)
         graph = kaldifst.StdFst.read(name)
     except SpeechError as error:  # which does not name the file
         raise SpeechError(f"{name}: {error}") from error
@@ -87,6 +88,27 @@ def read_graph(path: str | os.PathLike[str], num_ids: int | None = None) -> Any:
     if graph is None:
         raise SpeechError(f"{name}: OpenFst cannot read the graph; it is damaged")
     return graph
+
+
+def check_graph(graph: Any, num_ids: int) -> None:
+    """Checks a graph that was not read by `read_graph`, in a file that OpenFst writes.
+
+    Raises:
+        SpeechError: see `read_graph`.
+    """
+    import kaldifst
+
+    expect(graph, "graph", kaldifst.StdFst, str, os.PathLike)
+    copy = kaldifst.StdVectorFst(graph)
+    copy.input_symbols = copy.output_symbols = None
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "graph")
+        if not copy.write(path):
+            raise SpeechError(f"graph: it cannot be written to {path} to be checked")
+        try:
+            _check(*_parsed(np.fromfile(path, np.uint8), "vector"), num_ids)
+        except SpeechError as error:
+            raise SpeechError(f"graph: {error}") from error
 
 
 def graph_type(path: Path) -> str:
@@ -183,7 +205,7 @@ def _check(start: int, parts: _Parts, num_ids: int | None) -> None:
     """
     final_costs, sizes, arcs = parts
     states, ends = len(final_costs), np.cumsum(sizes)
-    if not -1 <= start < states:
+    if not 0 <= start < states:
         raise SpeechError(f"the first state is {start}, of {states} states")
     most = np.iinfo(np.int32).max
     for name, largest in (
