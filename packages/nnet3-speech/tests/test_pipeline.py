@@ -156,6 +156,21 @@ def test_normalisation_of_utterances(text: str, tmp_path: Path) -> None:
         pipeline.stream(16000)
 
 
+@pytest.mark.parametrize("opts", [{}, {"cmvn_opts": "--norm-means=true --norm-vars=true\n"}])
+def test_online_normalisation_of_training_runs(opts: dict[str, str], tmp_path: Path) -> None:
+    """With the file online_cmvn, features are normalised online, in streams too."""
+    shutil.copy(EXTRACTOR / "global_cmvn.stats", tmp_path)
+    folder = make_folder(tmp_path, conf__fbank_conf="", online_cmvn="", **opts)
+    statistics = np.asarray(read_matrix(EXTRACTOR / "global_cmvn.stats"), np.float64)
+    state = OnlineCmvnState(of_all=statistics)
+
+    stream = FeaturePipeline.of(folder).stream(16000)
+
+    found = np.concatenate([stream.push(SAMPLES).features, stream.finish().features])
+    expected = OnlineCmvn(OnlineCmvnOptions(norm_vars=bool(opts)), state).push(fbank())
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
 def test_no_normalisation_of_utterances(tmp_path: Path) -> None:
     """cmvn_opts of most chain models normalises nothing."""
     folder = make_folder(tmp_path, conf__fbank_conf="", cmvn_opts="--norm-means=false\n")

@@ -6,8 +6,8 @@ What a folder says, and the sources of it:
   i-vectors from the features before that (Kaldi's OnlineNnet2FeaturePipeline).
 - Vosk's folders: the same; i-vectors have a `max-count` of 100, and recordings of a higher rate are
   resampled (vosk-api, model.cc).
-- A training run: features, and the mean and variance of the utterance where `cmvn_opts` says so
-  (steps/nnet3/decode.sh).
+- A training run: features, normalised online where there is the file `online_cmvn`, else over the
+  utterance where `cmvn_opts` says so (steps/nnet3/decode.sh).
 - A training run of x-vectors (with extract.config, final.ext.raw or vad.conf): a sliding mean of
   300 frames, then the voiced frames (sid/nnet3/xvector/extract_xvectors.sh).
 """
@@ -45,7 +45,7 @@ from nnet3_speech.features import FeatureExtractor, FeatureStream, compute_vad
 from nnet3_speech.folders import ModelFolder
 from nnet3_speech.ivector_extractor import AdaptationState
 from nnet3_speech.online_ivectors import USUAL_FILES, OnlineIvectorExtractor, OnlineIvectors
-from nnet3_speech.options import options_of, read_options
+from nnet3_speech.options import Options, options_of, read_options
 from nnet3_speech.values import expect
 
 _VOSK_MAX_COUNT = 100.0
@@ -112,7 +112,7 @@ class FeaturePipeline:
             ModelFileError: a file of the i-vectors cannot be read.
         """
         extractor = FeatureExtractor(_feature_options(folder))
-        cmvn = _online_cmvn(folder)
+        cmvn = _online_cmvn(folder, extractor.dim)
         ivectors = _ivectors(folder) if with_ivectors else None
         if ivectors is not None and ivectors.dim != extractor.dim:
             raise SpeechError(
@@ -292,18 +292,45 @@ def _feature_options(folder: ModelFolder) -> MfccOptions | FbankOptions:
     return attrs.evolve(found, allow_downsample=True) if is_of_vosk else found
 
 
-def _online_cmvn(folder: ModelFolder) -> tuple[OnlineCmvnOptions, OnlineCmvnState] | None:
-    """How the features of a network are normalised online, if they are."""
+def _online_cmvn(folder: ModelFolder, dim: int) -> tuple[OnlineCmvnOptions, OnlineCmvnState] | None:
+    """How the features of a network, of `dim` columns, are normalised online, if they are.
+
+    Raises:
+        SpeechError: a file is missing or cannot be read; the statistics have other columns.
+    """
     if folder.options.cmvn_config:
         source = "conf/online.conf: --cmvn-config"
         path = folder.named(folder.options.cmvn_config, source)
         options = read_options(OnlineCmvnOptions, path)
     elif folder.is_vosk and "global_cmvn.stats" in folder.files:
         options = OnlineCmvnOptions()
+    elif _is_training_run(folder) and "online_cmvn" in folder.files:
+        options = _cmvn_opts(OnlineCmvnOptions, folder)
     else:
         return None
-    statistics = read_matrix(folder.file("global_cmvn.stats")).astype(np.float64)
+    file = folder.file("global_cmvn.stats")
+    statistics = read_matrix(file).astype(np.float64)
+    if statistics.shape[1] != dim + 1:
+        raise SpeechError(
+            f"{file}: the features have {dim} columns, but the statistics are for "
+            f"{statistics.shape[1] - 1}"
+        )
     return options, OnlineCmvnState(of_all=statistics)
+
+
+def _is_training_run(folder: ModelFolder) -> bool:
+    """Whether a folder is none for online decoding."""
+    return not folder.is_vosk and "online.conf" not in folder.files
+
+
+def _cmvn_opts(kind: type[Options], folder: ModelFolder) -> Options:
+    """The options in the file cmvn_opts, which is a line of a command."""
+    if "cmvn_opts" not in folder.files:
+        return kind()
+    path = folder.files["cmvn_opts"]
+    words = read_file(path).decode("utf-8", "replace").split()
+    texts = {name: text for name, _, text in (word[2:].partition("=") for word in words)}
+    return options_of(kind, texts, os.fspath(path))
 
 
 def _ivectors(folder: ModelFolder) -> OnlineIvectorExtractor:
@@ -333,12 +360,9 @@ def _whole_step(folder: ModelFolder) -> Callable[[Frames], Frames] | None:
             return partial(apply_sliding_cmvn, options=_XVECTOR_WINDOW)
         options = read_options(VadOptions, folder.files["vad.conf"])
         return partial(_voiced, options=options)
-    if folder.is_vosk or "online.conf" in folder.files or "cmvn_opts" not in folder.files:
+    if not _is_training_run(folder) or "cmvn_opts" not in folder.files:
         return None
-    path = folder.files["cmvn_opts"]
-    words = read_file(path).decode("utf-8", "replace").split()
-    texts = {name: text for name, _, text in (word[2:].partition("=") for word in words)}
-    chosen = options_of(CmvnOptions, texts, os.fspath(path))
+    chosen = _cmvn_opts(CmvnOptions, folder)
     if not chosen.norm_means:
         return None
     return partial(_of_utterance, options=chosen)

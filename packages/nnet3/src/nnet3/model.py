@@ -877,7 +877,8 @@ class Model(NotCopied):
             speaker: What earlier recordings tell of the speaker: the attribute `speaker` of a
                 stream at its end. None for a new one.
             output: See `compute`.
-            **options: See `stream`; the folder says how many frames chunks have by default.
+            **options: See `stream`; `frames_per_chunk` and `extra_left_context_initial` are those
+                of the folder by default.
 
         Raises:
             RunError: the model has no folder, or see `stream`.
@@ -886,7 +887,9 @@ class Model(NotCopied):
         """
         source = self.feature_pipeline().stream(rate, speaker)
         if self.folder is not None:
-            options.setdefault("frames_per_chunk", self.folder.options.frames_per_chunk)
+            chosen = self.folder.options
+            options.setdefault("frames_per_chunk", chosen.frames_per_chunk)
+            options.setdefault("extra_left_context_initial", chosen.extra_left_context_initial)
         return AudioStream(source, self.stream(output=output, **options))
 
     # ---- work ----
