@@ -25,6 +25,7 @@ from nnet3_speech.values import (
     expect,
     feature_matrix,
     numbers,
+    taking,
 )
 
 _BY_STATS = CmvnOptions()
@@ -341,9 +342,9 @@ class OnlineCmvn(NotCopied):
                 f"have {dim}"
             )
         pieces = range(0, len(given), _FRAMES_AT_A_TIME)
-        with computing("online CMVN"):
+        with taking(self), computing("online CMVN"):
             parts = [self._normalised(given[begin : begin + _FRAMES_AT_A_TIME]) for begin in pieces]
-        return check_finite(np.concatenate(parts), "online CMVN") if parts else given
+            return check_finite(np.concatenate(parts), "online CMVN") if parts else given
 
     def _normalised(self, given: Frames) -> Frames:
         options, dim = self._options, given.shape[1]

@@ -19,7 +19,7 @@ from nnet3_speech.feature_options import (
     SpliceOptions,
     VadOptions,
 )
-from nnet3_speech.values import array_field, expect, expect_positive, feature_matrix
+from nnet3_speech.values import array_field, expect, expect_positive, feature_matrix, taking
 
 _BLOCK = 1 << 16
 _LARGEST = 2.0**40
@@ -117,11 +117,12 @@ class FeatureStream(NotCopied):
         if self._finished:
             raise SpeechError("the recording is finished: begin another stream")
         values = _vector(samples, self._samples)
-        self._samples += len(values)
         blocks = [np.zeros((0, self._dim), np.float32)]
-        for start in range(0, len(values), _BLOCK):
-            block = values[start : start + _BLOCK]
-            blocks += self._accept(self._resampler.push(block) if self._resampler else block)
+        with taking(self):
+            self._samples += len(values)
+            for start in range(0, len(values), _BLOCK):
+                block = values[start : start + _BLOCK]
+                blocks += self._accept(self._resampler.push(block) if self._resampler else block)
         return np.concatenate(blocks)
 
     def finish(self) -> npt.NDArray[np.float32]:
@@ -132,13 +133,14 @@ class FeatureStream(NotCopied):
         """
         if self._finished:
             raise SpeechError("the recording is finished: begin another stream")
-        self._finished = True
         blocks = [np.zeros((0, self._dim), np.float32)]
-        if self._samples:
-            if self._resampler:
-                blocks += self._accept(self._resampler.finish())
-            self._computer.input_finished()
-            blocks += self._new_frames()
+        with taking(self):
+            self._finished = True
+            if self._samples:
+                if self._resampler:
+                    blocks += self._accept(self._resampler.finish())
+                self._computer.input_finished()
+                blocks += self._new_frames()
         return np.concatenate(blocks)
 
     def _accept(self, samples: npt.NDArray[np.float32]) -> list[npt.NDArray[np.float32]]:

@@ -37,6 +37,7 @@ from nnet3_speech.values import (
     expect,
     feature_matrix,
     numbers,
+    taking,
 )
 
 Frames = npt.NDArray[np.float32]
@@ -355,7 +356,7 @@ class OnlineIvectors(NotCopied):
         frames, counts = self._checked(features, weights)
         if self._finished:
             raise SpeechError("the last frames of the utterance have come before")
-        with computing("i-vectors"):
+        with taking(self), computing("i-vectors"):
             return check_finite(self._push(frames, counts, last), "i-vectors")
 
     def _push(self, frames: Frames, counts: Array, last: bool) -> Frames:
@@ -387,8 +388,9 @@ class OnlineIvectors(NotCopied):
 
         This ends the utterance, as `finish` does.
         """
-        self._finished = True
-        self._take(self._waiting)
+        with taking(self):
+            self._finished = True
+            self._take(self._waiting)
 
     def _checked(
         self, features: npt.ArrayLike, weights: npt.ArrayLike | None

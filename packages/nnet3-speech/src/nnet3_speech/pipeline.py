@@ -46,7 +46,7 @@ from nnet3_speech.folders import ModelFolder
 from nnet3_speech.ivector_extractor import AdaptationState
 from nnet3_speech.online_ivectors import USUAL_FILES, OnlineIvectorExtractor, OnlineIvectors
 from nnet3_speech.options import Options, options_of, read_options
-from nnet3_speech.values import expect
+from nnet3_speech.values import expect, taking
 
 _VOSK_MAX_COUNT = 100.0
 _XVECTOR_WINDOW = SlidingCmvnOptions(cmn_window=300, center=True)
@@ -244,7 +244,8 @@ class PipelineStream(NotCopied):
         """What becomes ready with the next samples, (n,).
 
         Raises:
-            SpeechError: see `FeatureStream.push`.
+            SpeechError: see `FeatureStream.push`; nothing has changed then. Or values become too
+                large, which breaks off the recording.
         """
         return self._next(self._features.push(samples), last=False)
 
@@ -257,12 +258,13 @@ class PipelineStream(NotCopied):
         return self._next(self._features.finish(), last=True)
 
     def _next(self, frames: Frames, *, last: bool) -> Features:
-        rows = None if self._ivectors is None else self._ivectors.push(frames, last=last)
-        return Features(
-            features=frames if self._cmvn is None else self._cmvn.push(frames),
-            online_ivectors=rows,
-            ivector_period=self.pipeline.ivector_period,
-        )
+        with taking(self):
+            rows = None if self._ivectors is None else self._ivectors.push(frames, last=last)
+            return Features(
+                features=frames if self._cmvn is None else self._cmvn.push(frames),
+                online_ivectors=rows,
+                ivector_period=self.pipeline.ivector_period,
+            )
 
 
 def _feature_options(folder: ModelFolder) -> MfccOptions | FbankOptions:

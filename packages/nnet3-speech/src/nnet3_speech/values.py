@@ -148,6 +148,20 @@ def computing(what: str) -> Iterator[None]:
         raise SpeechError(f"{what}: the arrays do not fit each other: {error}") from error
 
 
+@contextlib.contextmanager
+def taking(stream: Any) -> Iterator[None]:
+    """A context in which a stream takes what it was given: an error within it loses some of that.
+
+    Raises:
+        SpeechError: there was such an error.
+    """
+    if getattr(stream, "_is_broken", False):
+        raise SpeechError("an earlier error broke off this recording: begin another stream")
+    stream._is_broken = True
+    yield
+    stream._is_broken = False
+
+
 def check_finite(values: _Array, what: str) -> _Array:
     """The values, or an error if they have become too large.
 
