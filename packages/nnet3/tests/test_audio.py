@@ -5,6 +5,7 @@ import wave
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 
 import nnet3
 import numpy as np
@@ -13,9 +14,10 @@ import small_networks
 from hypothesis import given
 from hypothesis import strategies as st
 from model_cases import assert_same
+from nnet3.audio import AudioStream
 from nnet3_descriptors import write_nnet
 from nnet3_runtime_cuda import RunError
-from nnet3_speech import FbankOptions, FeatureExtractor, SpeechError, read_wav
+from nnet3_speech import FbankOptions, FeatureExtractor, Features, SpeechError, read_wav
 from small_networks import stacked
 
 RATE = 8000
@@ -293,6 +295,37 @@ def test_streams(model: nnet3.Model, cuts: list[int], chunk: int) -> None:
     np.testing.assert_allclose(outputs, expected(model), atol=1e-5)
     with pytest.raises(SpeechError, match="the recording is finished"):
         stream.push(SAMPLES)
+
+
+def test_late_ivectors() -> None:
+    """Frames wait for the first i-vector, however short chunks are."""
+    model = nnet3.Model(small_networks.network(small_networks.WITH_IVECTOR))
+    frames, ivectors = np.ones((4, 4), np.float32), np.ones((1, 2), np.float32)
+    pipeline = SimpleNamespace(dim=4, ivector_dim=2, ivector_period=4, ivector_delay=3)
+    ready = iter(
+        Features(features=frames[[row]], online_ivectors=ivectors[: int(row == 3)])
+        for row in range(4)
+    )
+    source = SimpleNamespace(pipeline=pipeline, push=lambda _: next(ready))
+    stream = AudioStream(source, model.stream(frames_per_chunk=1))
+
+    counts = [len(stream.push([])) for _ in range(4)]
+
+    assert counts == [0, 0, 0, 4]
+
+
+def test_context_at_the_start(tmp_path: Path) -> None:
+    """Streams begin with the frames of context that the folder asks for."""
+    recurrent = small_networks.RECURRENT.replace("input-dim=7", "input-dim=7 param-stddev=0.01")
+    folder = make_folder(tmp_path / "run", network=recurrent, fbank=FBANK.replace("=5", "=4"))
+    first = []
+    for lines in ("", "--extra-left-context-initial=9\n"):
+        (folder / "conf" / "model.conf").write_text(lines)
+        model = nnet3.load(folder)
+        first.append(model.audio_stream(RATE).push(SAMPLES)[0])
+    wanted = model.audio_stream(RATE, extra_left_context_initial=9).push(SAMPLES)[0]
+    np.testing.assert_array_equal(first[1], wanted)
+    assert (first[0] != wanted).all()
 
 
 def test_acoustic_scale(tmp_path: Path) -> None:

@@ -268,7 +268,7 @@ class AudioStream(NotCopied):
 
         Raises:
             SpeechError: they are no vector of finite numbers, or the recording has ended; nothing
-                has changed then.
+                has changed then. Or their features are too large, which breaks off the recording.
             RunError: they are no array; or see `Stream.push`; or an earlier error, or Ctrl-C, broke
                 off the recording.
         """
@@ -312,7 +312,7 @@ class AudioStream(NotCopied):
         self._is_broken = True
         try:
             yield
-        except SpeechError:  # of samples that were not taken
+        except SpeechError:  # of samples that were not taken; else the source is broken off
             self._is_broken = False
             raise
         self._is_broken = False
@@ -345,7 +345,9 @@ class AudioStream(NotCopied):
             return outputs
         self._ivectors = np.concatenate([self._ivectors, features.online_ivectors])
         ready = []
-        while len(self._frames) >= (count := self.stream.frames_to_outputs()):
+        while len(self._ivectors) and len(self._frames) >= (
+            count := self.stream.frames_to_outputs()
+        ):
             ready.append(self._push(count, delay))
         return np.concatenate(ready) if ready else self.stream.no_outputs
 
