@@ -110,15 +110,18 @@ def test_a_network_without_the_usual_output() -> None:
 
 def test_priors_of_other_outputs() -> None:
     """Another output node of as many columns has the same priors."""
-    priors = np.array([0.5, 0.3, 0.2])
-    model = Model(network(), priors=priors)
-    xent = model.compute(frames(70), output="output-xent")
+    given = np.array([0.5, 0.3, 0.2], np.float32)
+    priors = given.copy()
+    models = [Model(network(), priors=given), Model(network(), priors=given, output="chain")]
+    xent = models[0].compute(frames(70), output="output-xent")
+    given[...] = 0.1
 
-    np.testing.assert_allclose(
-        model.compute(frames(70), output="output-xent", use_priors=True),
-        xent - np.log(priors),
-        rtol=1e-5,
-    )
+    for model in models:
+        np.testing.assert_allclose(
+            model.compute(frames(70), output="output-xent", use_priors=True),
+            xent - np.log(priors),
+            rtol=1e-5,
+        )
 
 
 # ---- scores ----

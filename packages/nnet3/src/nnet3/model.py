@@ -182,7 +182,8 @@ class Model(NotCopied):
 
         Args:
             nnet: The network.
-            priors: (output_dim,) prior of each output node's columns; they are copied.
+            priors: Of the columns of 'output', or of another output node; they are copied. They
+                serve every output node with so many columns.
             output: The node whose values are the outputs: an output node such as 'output-xent', or
                 any other, such as a bottleneck layer.
             device: "cpu", "cuda" (the first one) or "cuda:<number>".
@@ -244,8 +245,13 @@ class Model(NotCopied):
         self.ivector_dim = inputs.get("ivector", 0)
         self.output_dim = chosen.node_dim(OUTPUT)
         self.priors = None
-        if priors is not None and (output == OUTPUT or outputs.get(output) == np.size(priors)):
-            self.priors = frozen(np.array(as_vector(priors, "priors", self.output_dim)))  # a copy
+        if priors is not None:
+            values = as_array(priors, "priors")
+            dims = [outputs.get(OUTPUT, self.output_dim)]
+            dims += [] if output == OUTPUT else outputs.values()
+            dim = values.size if values.size in dims else dims[0]
+            priors = frozen(np.array(as_vector(values, "priors", dim)))  # a copy
+            self.priors = priors if outputs.get(output) == dim else None
         collapsed = for_inference(only_output(chosen))
         self.pooling = pooling_node(collapsed)
         compiler = CachingCompiler(collapsed, capacity=capacity, cache_dir=cache_dir)
@@ -284,7 +290,7 @@ class Model(NotCopied):
         self._making_others = threading.Lock()
         self._others: dict[str, Model] = {}
         self._settings: dict[str, Any] = {
-            "priors": priors if self.priors is None else self.priors,
+            "priors": priors,
             "device": device,
             "precision": precision,
             "capacity": capacity,
@@ -409,7 +415,7 @@ class Model(NotCopied):
 
         Args:
             outputs: (frames, output_dim), what `compute` returns without priors, exponential, or a
-                scale; axes in front are kept.
+                scale, with acoustic_scale=1.0 where a folder has another; axes in front are kept.
 
         Returns:
             (frames, phones) float32, a column for each name in `labels.phones`.
