@@ -89,6 +89,27 @@ class TestOneSequence:
         assert_same(stream.finish(), np.empty((0, 5)))
         assert_same(pushed(stream, frames(30), Random(0)), model.compute(frames(30)))
 
+    def test_interrupted_changes(self) -> None:
+        """After Ctrl-C within a change, a sequence does not go on before it is reset."""
+        model = Model(network(RECURRENT))
+        stream = model.stream(frames_per_chunk=4)
+        stream.push(frames(2, seed=1))
+
+        class Interrupted(list):  # type: ignore[type-arg]
+            def append(self, value: object) -> None:
+                super().append(value)
+                raise KeyboardInterrupt
+
+        stream._open[None].outputs = Interrupted()
+        with pytest.raises(KeyboardInterrupt):
+            stream.push(frames(30, seed=1))
+        for go_on in (lambda: stream.push(frames(4)), stream.finish, stream.state):
+            with pytest.raises(RunError, match=r"Ctrl-C broke off the frames: reset\(\) begins"):
+                go_on()
+        stream.reset()
+
+        assert_same(pushed(stream, frames(30), Random(0)), model.compute(frames(30)))
+
     def test_frames_are_copied(self) -> None:
         """The caller can change the array of a push afterwards."""
         model = Model(network(TDNN))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import abc, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from numbers import Integral
 from typing import ClassVar
 
@@ -227,6 +228,7 @@ class Sequence:
         num_chunks: Number of chunks computed.
         num_frames: Number of frames that have come.
         outputs: Outputs that were computed and not yet handed out.
+        is_broken: Whether Ctrl-C came within a change, which is then made in part.
     """
 
     def __init__(self, program: StreamProgram) -> None:
@@ -237,6 +239,7 @@ class Sequence:
         """
         self.num_chunks = self.num_frames = 0
         self.outputs: list[FloatArray] = []
+        self.is_broken = False
         self._program = program
         self._frames = FrameBuffer(min(program.inputs_of(0).begin, 0), program.dim)
         self._ivectors = IvectorTrack(program.ivector_dim)
@@ -254,6 +257,13 @@ class Sequence:
     def has_ended(self) -> bool:
         """Whether `end` was called."""
         return self._num_rows is not None
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """A context of changes, which all are made, or the sequence is broken."""
+        self.is_broken = True
+        yield
+        self.is_broken = False
 
     def add(self, frames: FloatArray, ivector: FloatArray | None) -> None:
         """Adds frames (count, dim), and the i-vector that is valid from the first of them on."""

@@ -154,9 +154,10 @@ class Stream(NotCopied):
         Raises:
             RunError: frames or an i-vector are of another dimension, or not finite, or an i-vector
                 is missing or not wanted, or an argument is of another kind, or there is no sequence
-                that is to end: nothing has changed then. Or a value of an output, scaled or not, or
-                a value that a chunk hands on to the next, is not finite: then this sequence ends,
-                and the other sequences get their outputs with the next call.
+                that is to end, or Ctrl-C broke one off: nothing has changed then. Or a value of an
+                output, scaled or not, or a value that a chunk hands on to the next, is not finite:
+                then this sequence ends, and the other sequences get their outputs with the next
+                call.
             DeviceMemoryError: the device lacks memory.
         """
         ivectors, ended = {} if ivectors is None else ivectors, _names(finished)
@@ -173,13 +174,17 @@ class Stream(NotCopied):
                 raise RunError(f"the first frames{_of(name)} need an i-vector, found none")
         for name in ended:
             self._check_known(name, checked)
+        for name in (*checked, *ended):
+            self._check_whole(name)
         for name, rows in checked.items():
             if name not in self._open:
                 self._open[name] = Sequence(self._program)
-            self._open[name].add(rows, vectors.get(name))
+            with self._open[name].changing():
+                self._open[name].add(rows, vectors.get(name))
         for name in ended:
             if name in self._open:
-                self._open[name].end()
+                with self._open[name].changing():
+                    self._open[name].end()
         names = list(dict.fromkeys([*checked, *ended]))
         self._compute([name for name in names if name in self._open])
         scores = {name: self._scores(name) for name in names}  # an error here loses no outputs
@@ -212,6 +217,7 @@ class Stream(NotCopied):
                 out, because a call of `push_many` failed.
         """
         found = self._open.get(_hashable(sequence))
+        self._check_whole(sequence)
         if found is None:
             raise self._unknown(sequence)
         if found.has_ended:
@@ -264,7 +270,8 @@ class Stream(NotCopied):
             self._check_handed_on(names)
             raise
         for name, (output, state) in zip(names, results, strict=True):
-            self._open[name].advance(output, state)
+            with self._open[name].changing():
+                self._open[name].advance(output, state)
         for name, (output, _) in zip(names, results, strict=True):
             with self._ending(name):
                 check_output(output, f"the output of node '{OUTPUT}'{_of(name)}")
@@ -311,6 +318,11 @@ class Stream(NotCopied):
         is_alone = name is None and not self._open and not begun
         if not (is_alone or name in self._open or name in begun):
             raise self._unknown(name)
+
+    def _check_whole(self, name: Hashable) -> None:
+        """Raises a RunError if a sequence is broken."""
+        if name in self._open and self._open[name].is_broken:
+            raise RunError(f"Ctrl-C broke off the frames{_of(name)}: reset() begins them anew")
 
     def _frames(self, name: Hashable, values: npt.ArrayLike) -> FloatArray:
         """Frames as a float32 matrix of their own; there may be none."""
