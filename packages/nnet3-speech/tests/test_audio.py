@@ -56,8 +56,9 @@ def test_channels_and_other_chunks() -> None:
     """Channels are rows; chunks before the format and after it, and odd sizes, are passed over."""
     data = np.array([[1, -1], [2, -2], [3, -3]], "<i2").tobytes()
     before = chunk(b"JUNK", b"abc") + chunk(b"LIST", b"INFOxy")
+    file = wav(data, channels=2, rate=8000, before=before, extension=b"\1\0x")
 
-    recording = read_wav(io.BytesIO(wav(data, channels=2, rate=8000, before=before)))
+    recording = read_wav(io.BytesIO(file))
 
     np.testing.assert_array_equal(recording.samples, [[1, 2, 3], [-1, -2, -3]])
     assert recording.rate == 8000

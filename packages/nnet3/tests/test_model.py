@@ -461,7 +461,9 @@ def test_load(tmp_path: Path) -> None:
     expected = Model(network(TDNN)).compute(frames(5))
 
     np.testing.assert_array_equal(load(tmp_path / "final.raw").compute(frames(5)), expected)
-    stream = io.BytesIO((tmp_path / "final.raw").read_bytes())
+    data = (tmp_path / "final.raw").read_bytes()
+    stream, spread = io.BytesIO(data), np.repeat(np.frombuffer(data, np.uint8), 2)
+    np.testing.assert_array_equal(load(memoryview(spread)[::2]).compute(frames(5)), expected)
     np.testing.assert_array_equal(load(stream).compute(frames(5)), expected)
     with pytest.raises(ModelFileError, match=r"nowhere\.raw"):
         load(tmp_path / "nowhere.raw")

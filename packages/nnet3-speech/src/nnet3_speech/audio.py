@@ -77,8 +77,11 @@ def read_wav(source: str | os.PathLike[str] | IO[bytes]) -> Recording:
             if isinstance(source, (str, os.PathLike)):
                 source = stack.enter_context(open(source, "rb"))
             return _Reader(source, name).recording()
-    except OSError as error:
-        raise SpeechError(f"{name}: the file cannot be read: {error.strerror}") from error
+    except SpeechError:
+        raise
+    except (OSError, ValueError) as error:  # a name that no file has, or a file that is closed
+        reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+        raise SpeechError(f"{name}: the file cannot be read: {reason}") from error
 
 
 _Format = tuple[int, int, int, int]
@@ -109,14 +112,15 @@ class _Reader:
                 missing = "samples (no chunk 'data')" if format_ else "format (no chunk 'fmt ')"
                 self._refuse(f"the file ends at byte {self._position} without {missing}")
             name, size = header[:4], self._integer(header[4:])
+            rest = size + size % 2
             if name == b"data":
                 if format_ is None:
                     self._refuse(f"the samples at byte {start} come before the format")
                 return self._samples(format_, size, unknown_end)
             if name == b"fmt ":
                 format_ = self._format(self._chunk(name, min(size, _LARGEST_FORMAT)))
-                size -= min(size, _LARGEST_FORMAT)
-            self._skip(name, size + size % 2)
+                rest -= min(size, _LARGEST_FORMAT)
+            self._skip(name, rest)
 
     def _format(self, chunk: bytearray) -> _Format:
         if len(chunk) < 16:

@@ -124,8 +124,8 @@ def read_lines(path: str | os.PathLike[str]) -> dict[str, str]:
     try:
         with open(path, encoding="utf-8") as file:
             lines = [line.partition("#")[0].strip() for line in file]
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise SpeechError(f"{os.fspath(path)}: the file cannot be read: {reason}") from error
     found = {}
     for number, line in enumerate(lines, 1):

@@ -177,14 +177,16 @@ def grouped(
         SpeechError: see `speaker_means`.
     """
     rows = rows_of(vectors)
-    if rows.ndim != 2 or len(rows) != len(speakers) or not len(rows):
+    try:
+        given = np.asarray(speakers, dtype=str)
+    except ValueError as error:  # ragged, or bytes beyond ASCII
+        raise SpeechError(f"speakers: expected a name of each utterance: {error}") from error
+    if rows.ndim != 2 or given.shape != rows.shape[:1] or not len(rows):
         raise SpeechError(
-            f"expected a vector of each utterance, found vectors of the shape {rows.shape} and the "
-            f"speakers of {len(speakers)} utterances"
+            "expected a vector and a speaker of each utterance, found vectors of the shape "
+            f"{rows.shape} and speakers of the shape {given.shape}"
         )
-    names, places, counts = np.unique(
-        np.asarray(speakers, dtype=str), return_inverse=True, return_counts=True
-    )
+    names, places, counts = np.unique(given, return_inverse=True, return_counts=True)
     sums = np.zeros((len(names), rows.shape[1]))
     with computing("means of speakers"):
         np.add.at(sums, places, rows)

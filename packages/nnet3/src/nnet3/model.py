@@ -114,7 +114,7 @@ def load(
         model = nnet_of(folder)
     else:
         if isinstance(source, bytes | bytearray | memoryview):
-            source = io.BytesIO(source)
+            source = io.BytesIO(bytes(source))
         model = read_model(source, in_place=True)
     priors = transition_model = None
     if isinstance(model, AcousticModel):
@@ -411,7 +411,8 @@ class Model(NotCopied):
         Of log-posteriors the softmax is their exponential. The scores of a 'chain' model become
         such probabilities, too, but its training normalises scores over whole sequences; its output
         'output-xent', where the file still has it, is trained frame by frame. Phones that share a
-        pdf have equal parts of its probability, so that each row sums to 1.
+        pdf have equal parts of its probability, so that each row sums to 1, but for the part of
+        pdfs that no phone has.
 
         Args:
             outputs: (frames, output_dim), what `compute` returns without priors, exponential, or a

@@ -234,6 +234,9 @@ class PdfLabels:
                 f"phone {nameless} of the transition model is none of {len(names)} phones with "
                 "names: are these of another model?"
             )
+        for number in numbers:
+            if not isinstance(names[number], str):
+                raise HmmError(f"phone {number}: expected a name, found {names[number]!r:.60}")
         states = _states_by_pdf(model)
         phones = tuple(dict.fromkeys(names[number] for number in numbers))
         parts: dict[str, dict[int, float]] = {name: {} for name in phones}
@@ -271,7 +274,7 @@ class PdfLabels:
                 each row.
 
         Returns:
-            (..., phones) float32, whose rows sum to 1.
+            (..., phones) float32, whose rows sum to 1, less the part of pdfs that no state has.
 
         Raises:
             HmmError: the outputs have another number of columns than there are pdfs.
