@@ -98,6 +98,14 @@ def test_unfinished_words() -> None:
     assert _decoder().decode(np.empty((0, 6), np.float32), 1.0) == []
 
 
+@pytest.mark.parametrize("most", [2, 200, 2**40])
+def test_numbers_of_states(most: int) -> None:
+    """The least number of states may be the most, and both beyond what the decoder counts."""
+    found = _decoder(min_active=most, max_active=most).decode(_scores([4, 5]), 1.0)
+
+    assert [each.text for each in found] == ["c"]
+
+
 @pytest.mark.parametrize("kind", ["StdVectorFst", "StdConstFst"])
 def test_graphs_in_files(kind: str, tmp_path: Path) -> None:
     """Graphs of both types of one file are read."""

@@ -109,7 +109,8 @@ class WordDecoder:
                 else those at which they leave the graph, which may be early or late.
             beam: The largest difference to the best path.
             max_active: The most states at a time; n-best search has no such limit.
-            min_active: The least states at a time, as far as there are so many; below `max_active`.
+            min_active: The least states at a time, as far as there are so many; at most
+                `max_active`.
             lattice_beam: The largest difference of paths among the n best.
 
         Raises:
@@ -118,7 +119,7 @@ class WordDecoder:
         expect_positive(beam, "beam")
         expect_positive(lattice_beam, "lattice_beam")
         expect_count(min_active, "min_active", 0)
-        least = max(2, min_active + 1)
+        least = max(2, min_active)
         expect_count(max_active, f"max_active, with min_active={min_active}", least)
         if isinstance(graph, str | os.PathLike):
             graph = read_graph(graph, transitions.num_ids)
@@ -132,7 +133,8 @@ class WordDecoder:
         self._phones = transitions.phones
         self._ends, self._loops = _phone_ends(transitions)
         self._beams = beam, lattice_beam
-        self._active = min(max_active, _MOST_STATES), min(min_active, _MOST_STATES - 1)
+        most = min(max_active, _MOST_STATES)
+        self._active = most, min(min_active, most - 1)  # which the decoder wants below
 
     def __repr__(self) -> str:
         return f"<WordDecoder: {len(self._words)} words, {self._num_pdfs} columns>"
