@@ -384,14 +384,53 @@ def test_results_come_while_utterances_are_read(monkeypatch: pytest.MonkeyPatch)
     results.close()
 
 
-def test_errors_name_the_utterance() -> None:
-    """Earlier results are returned first; then an error names the utterance."""
-    items = utterances([20, 30, 10])
-    items[1][1][3, 2] = np.inf
-    results = Model(network(recurrent(-1))).compute_many(items)
+POOLING = stacked(
+    DIM,
+    f"e StatisticsExtraction input-dim={2 * DIM}",
+    f"p StatisticsPooling input-dim={4 * DIM + 1} left-context=0 right-context=10000",
+    splice="Append(input, Offset(input, 6))",
+)
 
-    assert next(results)[0] == items[0][0]
-    with pytest.raises(RunError, match=f"utterance '{items[1][0]}': .*not finite|{items[1][0]}"):
+
+def then_raises() -> Iterator[tuple[str, np.ndarray]]:
+    """Utterances whose archive is damaged."""
+    yield from utterances([20, 30])
+    raise OSError("the archive is damaged")
+
+
+BAD = np.full((9, DIM), np.inf, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("method", "items", "error", "message"),
+    [
+        (
+            "compute_many",
+            [*utterances([20, 30]), ("bad", BAD)],
+            RunError,
+            "'bad': .*not finite|inf",
+        ),
+        ("compute_many", [*utterances([20, 30]), 5], RunError, "item 2: expected a pair"),
+        ("compute_many", then_raises(), OSError, "damaged"),
+        (
+            "xvectors",
+            [*utterances([20, 30]), ("bad", np.ones((4, DIM)))],
+            RunError,
+            "'bad': cannot compute",
+        ),
+        ("xvectors", [*utterances([20, 30]), ("bad", None)], RunError, "'bad': .* node 'input'"),
+    ],
+)
+def test_errors_come_after_results(
+    method: str, items: object, error: type[Exception], message: str
+) -> None:
+    """Results of earlier utterances come first; then an error names the utterance."""
+    pools = method == "xvectors"
+    options = {"min_chunk_size": 1} if pools else {}
+    results = getattr(Model(network(POOLING if pools else recurrent(-1))), method)(items, **options)
+
+    assert [next(results)[0] for _ in range(2)] == [key for key, _ in utterances([20, 30])]
+    with pytest.raises(error, match=message):
         next(results)
 
 

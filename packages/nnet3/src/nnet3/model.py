@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
@@ -576,7 +577,7 @@ class Model(NotCopied):
         for number, (features, ivector, online) in enumerate(
             zip(utterances, ivectors, online_ivectors, strict=True)
         ):
-            try:
+            with _named(number):
                 work = chunk_work(
                     self._chunk_network,
                     features,
@@ -587,16 +588,12 @@ class Model(NotCopied):
                     num_beside=len(utterances) - 1,
                     batch_options=None,
                 )
-            except RunError as error:
-                raise RunError(f"utterance {number}: {error}") from error
             works.append(work)
         self._run([task for work in works for task in work.tasks])
         outputs = []
         for number, work in enumerate(works):
-            try:
+            with _named(number):
                 outputs.append(work.finish())
-            except RunError as error:
-                raise RunError(f"utterance {number}: {error}") from error
         return outputs
 
     def compute_many(
@@ -670,20 +667,24 @@ class Model(NotCopied):
             def oldest() -> tuple[str, FloatArray]:
                 key = queue.oldest.key
                 try:
-                    return key, queue.next_result()
-                except RunError as error:
-                    raise RunError(f"utterance '{key}': {error}") from error
+                    with _named(f"'{key}'"):
+                        return key, queue.next_result()
                 finally:
                     queue.remove_oldest()
 
-            for key, features in pairs_of(items):
+            pairs = pairs_of(items)
+            while True:
                 try:
-                    num_frames, todo = work(key, features)
-                except Nnet3Error as error:
+                    pair = next(pairs, None)
+                    if pair is None:
+                        break
+                    with _named(f"'{pair[0]}'"):
+                        queue.add(pair[0], *work(*pair))
+                except Exception:
+                    queue.flush()
                     while queue:
                         yield oldest()
-                    raise RunError(f"utterance '{key}': {error}") from error
-                queue.add(key, num_frames, todo)
+                    raise
                 while queue.is_full or queue.has_result:
                     yield oldest()
             queue.flush()
@@ -786,7 +787,8 @@ class Model(NotCopied):
 
         def work(key: str, features: npt.ArrayLike | Recording) -> tuple[int, batches.Work]:
             frames = np.array(as_array(self._frames(features), "features"))  # a copy
-            return len(frames), model.xvector_work(frames, options)
+            todo = model.xvector_work(frames, options)
+            return len(frames), todo
 
         return model._in_order(items, work, threads, 1, batch_options)
 
@@ -1016,3 +1018,12 @@ class Model(NotCopied):
         else:
             for task in tasks:
                 task()
+
+
+@contextmanager
+def _named(utterance: object) -> Iterator[None]:
+    """Within, an error is a RunError that names the utterance."""
+    try:
+        yield
+    except Nnet3Error as error:
+        raise RunError(f"utterance {utterance}: {error}") from error
