@@ -84,37 +84,58 @@ def test_a_fork_that_could_not_wait() -> None:
     assert statuses(1, 2, "stuck") == [512] * 2
 
 
-IMPORTING = """
-import os, signal, sys, threading, time, warnings
-import nnet3_runtime_cuda
-import nnet3
-from nnet3_descriptors import parse_config
+IN_USE = """
+import contextlib, importlib, importlib.util, os, signal, sys, threading, time, warnings
+import numpy as np
+import nnet3_graph, nnet3_runtime_cuda, nnet3_speech
+import nnet3.batches.larger_chunks, nnet3.model
+from nnet3_descriptors import Nnet3Error, parse_config
 
 warnings.simplefilter("ignore")
-slow, kind = sys.argv[1:]
+slow, use = sys.argv[1:]
 model = nnet3.Model(parse_config('''
 input-node name=input dim=2
-component name=a type=AffineComponent input-dim=2 output-dim=2
-component-node name=a component=a input=input
+component name=a type=AffineComponent input-dim=4 output-dim=2
+component-node name=a component=a input=Append(Offset(input, -1), input)
 output-node name=output input=a
-'''))
-is_importing = threading.Event()
+'''), cache_dir="")
+frames = np.zeros((65, 2), np.float32)
+is_in_use = threading.Event()
+
+def slowly(call, *arguments):
+    if not is_in_use.is_set():
+        is_in_use.set()
+        time.sleep(1)
+    return call(*arguments)
 
 class Finder:
     def find_spec(self, name, path, target=None):
-        if name == slow and not is_importing.is_set():
-            is_importing.set()
-            time.sleep(1)
+        if name == slow:
+            sys.meta_path.remove(self)
+            spec = importlib.util.find_spec(name)
+            execute = spec.loader.exec_module
+            spec.loader.exec_module = lambda module: slowly(execute, module)
+            return spec
 
-sys.meta_path.insert(0, Finder())
-use = {"stream": model.stream, "export": lambda: nnet3_runtime_cuda.Tracer}[kind]
-worker = threading.Thread(target=use)
+module, _, name = slow.partition(":")
+if name:
+    module = sys.modules[module]
+    call = getattr(module, name)
+    setattr(module, name, lambda *arguments: slowly(call, *arguments))
+else:
+    sys.meta_path.insert(0, Finder())
+
+def run():
+    with contextlib.suppress(Nnet3Error):
+        eval(use)
+
+worker = threading.Thread(target=run)
 worker.start()
-is_importing.wait()
+is_in_use.wait()
 child = os.fork()
 if not child:
     signal.alarm(20)  # a child that hangs is killed
-    use()
+    run()
     os._exit(0)
 status = os.waitpid(child, 0)[1]
 worker.join()
@@ -123,15 +144,27 @@ print(status)
 
 
 @pytest.mark.parametrize(
-    ("slow", "kind"),
+    ("slow", "use"),
     [
-        ("nnet3.streams.stream", "stream"),
-        ("nnet3_runtime_cuda.tracing.tracer", "export"),
+        ("nnet3.streams.stream", "model.stream()"),
+        ("nnet3_runtime_cuda.tracing.tracer", "nnet3_runtime_cuda.Tracer"),
+        (
+            "kaldi_native_fbank",
+            "nnet3_speech.FeatureExtractor(nnet3_speech.MfccOptions()).stream(16000)",
+        ),
+        ("nnet3.model:pipeline_of", "model.feature_pipeline()"),
+        ("nnet3.model:labels_of", "model.labels"),
+        ("nnet3.model:set_test_mode", "model.compute(frames, output='input')"),
+        (
+            "nnet3.batches.larger_chunks:request_of",
+            "list(model.compute_many([('a', frames)], frames_per_chunk=30))",
+        ),
+        ("nnet3_graph:build_computation_graph", "model.check_xvector()"),
     ],
 )
-def test_forked_while_a_thread_imports(slow: str, kind: str) -> None:
-    """A fork waits until other threads have imported what they use for the first time."""
-    command = [sys.executable, "-c", IMPORTING, slow, kind]
+def test_forked_while_a_thread_makes_something(slow: str, use: str) -> None:
+    """A fork waits until other threads have imported or made what they use for the first time."""
+    command = [sys.executable, "-c", IN_USE, slow, use]
     run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
     assert (run.stdout, run.stderr) == ("0\n", "")

@@ -15,6 +15,7 @@ from pathlib import Path
 import attrs
 import nnet3
 import nnet3_compiler
+import nnet3_graph
 import numpy as np
 import pytest
 import small_networks
@@ -242,7 +243,8 @@ def test_a_model_knows_its_context_and_its_chunks(
 
     first = outputs()
     count = len(compiled)
-    monkeypatch.setattr(known_results, "GATE", None)  # whoever imports the graph needs it
+    for name in ("compute_context", "fixed_frame", "build_computation_graph"):
+        monkeypatch.setattr(nnet3_graph, name, None)
     second = outputs()
 
     assert len(compiled) == count

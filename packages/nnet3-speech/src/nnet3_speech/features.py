@@ -8,6 +8,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.files import PathOrFile, read_matrix
+from nnet3_descriptors.forking import GATE
 from nnet3_descriptors.values import NotCopied, ReadOnlyArrays, array_of
 
 from nnet3_speech.audio import Resampler
@@ -201,7 +202,8 @@ def _resampler(options: MfccOptions | FbankOptions, rate: float) -> Resampler | 
 
 def _computer(options: MfccOptions | FbankOptions) -> Any:
     """kaldi-native-fbank's computer; what it takes to be constant is set here, defaults too."""
-    import kaldi_native_fbank
+    with GATE.importing():
+        import kaldi_native_fbank
 
     chosen: Any = (
         kaldi_native_fbank.MfccOptions()

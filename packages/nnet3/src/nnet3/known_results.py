@@ -99,8 +99,8 @@ class KnownResults:
         """
 
         def context() -> tuple[int, int]:
-            with GATE.importing():
-                from nnet3_graph import compute_context
+            from nnet3_graph import compute_context
+
             return compute_context(self.nnet)
 
         left, right = self.answer("context", context)
@@ -111,13 +111,14 @@ class KnownResults:
         """The frame at a fixed time that outputs need, if any: `nnet3_graph.fixed_frame`."""
 
         def found() -> str | None:
-            with GATE.importing():
-                from nnet3_graph import fixed_frame
+            from nnet3_graph import fixed_frame
+
             return fixed_frame(self.nnet)
 
         sentence: str | None = self.answer("fixed frame", found)
         return sentence
 
+    @GATE.importing()
     def answer(self, question: str, make: Callable[[], Any]) -> Any:
         """The answer to a question about the network, from the cache or found and kept there.
 

@@ -340,7 +340,7 @@ class Model(NotCopied):
         """
         if output is None or check_name(output) == self.output:
             return self
-        with self._making_others:
+        with GATE.importing(), self._making_others:
             found = self._others.get(output)
             if found is None:
                 found = Model(self._whole, output=output, **self._settings)
@@ -369,7 +369,7 @@ class Model(NotCopied):
                 reads.
             SpeechError: a file of the folder is missing, or cannot be used.
         """
-        with self._making_pipeline:
+        with GATE.importing(), self._making_pipeline:
             if self._pipeline is None:
                 self._pipeline = pipeline_of(self.folder, self.input_dim, self.ivector_dim)
             return self._pipeline
@@ -391,7 +391,7 @@ class Model(NotCopied):
             given = {**{name: getattr(self.folder.options, name) for name in names}, **given}
         return options_of(kind, ScoreOptions, given)
 
-    @cached_property
+    @property
     def labels(self) -> PdfLabels:
         """The phones and HMM states of the columns of outputs; they are made at the first use.
 
@@ -404,6 +404,11 @@ class Model(NotCopied):
             ModelFileError, FileError, SpeechError: a file of the folder, or of names, cannot be
                 read; or it does not fit the transition model.
         """
+        with GATE.importing():
+            return self._labels
+
+    @cached_property
+    def _labels(self) -> PdfLabels:
         return labels_of(self._transition_model, self._phones, self.folder)
 
     def phone_posteriors(self, outputs: npt.ArrayLike) -> FloatArray:
@@ -852,9 +857,9 @@ class Model(NotCopied):
         Raises:
             Nnet3Error: see `StreamProgram`.
         """
-        from nnet3.streams import StreamProgram
-
         with GATE.unforked(), self._making_streams:
+            from nnet3.streams import StreamProgram
+
             program = self._stream_programs.pop(options, None)
             if program is None:
                 start = time.perf_counter()
@@ -954,6 +959,7 @@ class Model(NotCopied):
         self.check_xvector()
         return segment_work(self._chunk_network, features, options)
 
+    @GATE.importing()
     def check_xvector(self) -> None:
         """Checks that the output at t = 0 may be an x-vector.
 

@@ -86,7 +86,7 @@ class LargerChunks:
         start = first.first_input - first.first_output
         shape = (start, first.num_inputs, first.num_outputs, step)
         kind = (shape, len(chunks), larger.num_outputs)
-        with self._lock:
+        with GATE.importing(), self._lock:
             if kind not in self._is_same:
                 shifts = [chunk.first_output - first.first_output for chunk in chunks]
                 self._is_same[kind] = self._known.answer(
@@ -99,10 +99,10 @@ class LargerChunks:
         self, chunk: Chunk, larger: Chunk, step: int, shifts: Sequence[int]
     ) -> bool:
         """Whether chunks with these shifts, in frames, read the same in the larger one."""
-        with GATE.importing():
-            from nnet3_graph import build_computation_graph
+        from nnet3_graph import build_computation_graph
 
-            from nnet3.batches.same_reads import reads_the_same
+        from nnet3.batches.same_reads import reads_the_same
+
         try:
             part, whole = (
                 build_computation_graph(self._nnet, request_of(each, step, self._nnet))
