@@ -572,3 +572,12 @@ class TestMemory:
             model.compute(np.zeros((100, WIDTH), np.float32))
 
         assert model._pool._bytes == 0
+
+    def test_many_lengths(self) -> None:
+        """As many requests are remembered as computers, those that were asked for last."""
+        pool = Model(network(FEED_FORWARD), capacity=2)._pool
+        first, second, third = (run_of(length).request for length in (5, 6, 7))
+        for request in (first, second, first, third):
+            assert pool.bytes_of(request) > 0
+
+        assert list(pool._bytes_of) == [first, third]

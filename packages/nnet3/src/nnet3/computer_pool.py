@@ -98,6 +98,7 @@ class ComputerPool:
         self._limits: list[int] = []
         # Bytes with scratch for each byte of matrices, of the large computer with the most so far.
         self._with_scratch = 1.0
+        # Of the requests that were asked for last; the latest is last.
         self._bytes_of: dict[ComputationRequest, int] = {}
 
     def run_side_by_side(self, count: int) -> bool:
@@ -133,8 +134,11 @@ class ComputerPool:
         known = self._bytes_of.get(request)
         if known is None:
             known = memory.peak_bytes(self._compile(request))
-            with self._lock:
-                self._bytes_of[request] = known
+        with GATE.importing(), self._lock:
+            self._bytes_of.pop(request, None)
+            self._bytes_of[request] = known
+            if len(self._bytes_of) > self._capacity:
+                del self._bytes_of[next(iter(self._bytes_of))]
         return known
 
     def prepare(self, request: ComputationRequest) -> None:
