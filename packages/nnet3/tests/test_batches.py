@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
+import signal
 import sys
+import threading
 import weakref
 from collections.abc import Iterator
 from typing import NoReturn
@@ -464,6 +467,38 @@ def test_forked_processes(threads: int) -> None:
         assert len(list(results)) == len(given) - 1
     finally:
         process.kill()
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="has no alarm to end a test that hangs")
+@pytest.mark.parametrize("passed", [0, 1, 2])
+def test_ctrl_c_that_leaves_a_lock(passed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`compute_many` comes back if Ctrl-C comes just after a condition is taken, and leaves it."""
+    model = Model(network(WIDE))
+    given = [(str(number), np.ones((300, WIDTH), np.float32)) for number in range(9)]
+    list(model.compute_many(given))
+    enter, taken = threading.Condition.__enter__, []
+
+    def enter_and_be_interrupted(condition: threading.Condition) -> bool:
+        is_taken = enter(condition)
+        if threading.get_ident() == threading.main_thread().ident:
+            taken.append(condition)
+            if len(taken) == passed + 1:
+                raise KeyboardInterrupt
+        return is_taken
+
+    def fail(*_: object) -> NoReturn:
+        raise AssertionError
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(20)
+    try:
+        with monkeypatch.context() as patched, contextlib.suppress(KeyboardInterrupt):
+            patched.setattr(threading.Condition, "__enter__", enter_and_be_interrupted)
+            list(model.compute_many(given, threads=2))
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    assert len(list(model.compute_many(given))) == len(given)
 
 
 def test_integers_of_numpy() -> None:

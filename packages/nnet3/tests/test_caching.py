@@ -1,7 +1,10 @@
 """CachingCompiler: remembered, forgotten and saved computations, and errors."""
 
 import contextlib
+import inspect
+import sys
 import threading
+from types import FrameType
 
 import nnet3_compiler
 import pytest
@@ -60,6 +63,29 @@ def compile_in_threads(
     for thread in threads:
         thread.join(10)
     return results
+
+
+def test_ctrl_c_at_any_line() -> None:
+    """After Ctrl-C at any line before the last ones, the next thread compiles the request."""
+    lines, first = inspect.getsourcelines(CachingCompiler._compile)
+    compiler = CachingCompiler(network(), cache_dir="")
+    before = sys.gettrace()
+
+    def interrupt(frame: FrameType, event: str, _: object) -> object:
+        if frame.f_code is CachingCompiler._compile.__code__ and frame.f_lineno == line:
+            raise KeyboardInterrupt
+        return interrupt
+
+    for line in range(first + 1, first + lines.index("        finally:\n")):
+        sys.settrace(interrupt)
+        with contextlib.suppress(KeyboardInterrupt):
+            compiler.compile(request_of(line - first))
+        sys.settrace(before)
+        thread = threading.Thread(target=compiler.compile, args=[request_of(line - first)])
+        thread.daemon = True
+        thread.start()
+        thread.join(20)
+        assert not thread.is_alive()
 
 
 @pytest.mark.parametrize(("count", "is_interrupted"), [(4, False), (3, True)])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import threading
 import time
-from concurrent.futures import CancelledError, Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
+import attrs
 import numpy as np
 from nnet3_computation import OptionError
 from nnet3_descriptors import Nnet
@@ -22,6 +21,37 @@ if TYPE_CHECKING:
     from nnet3_compiler import CompilerOptions
     from nnet3_computation import ComputationRequest, NnetComputation
     from nnet3_optimizer import OptimizeOptions
+
+T = TypeVar("T")
+
+
+@attrs.define(eq=False)
+class Promise(Generic[T]):
+    """What one thread makes, and others wait for.
+
+    They wait for a raw lock: Ctrl-C may leave the condition of a `Future` locked.
+
+    Attributes:
+        value: What was made, or None.
+        error: Why it was not made, or None; without either, the thread was interrupted.
+        making: Locked until it is made.
+    """
+
+    value: T | None = None
+    error: BaseException | None = None
+    making: threading.Lock = attrs.field(factory=threading.Lock)
+
+    def result(self) -> T | None:
+        """Waits for the value.
+
+        Raises:
+            BaseException: the error.
+        """
+        with self.making:
+            pass
+        if self.error is not None:
+            raise self.error
+        return self.value
 
 
 class CachingCompiler(NotCopied):
@@ -75,7 +105,7 @@ class CachingCompiler(NotCopied):
         self.seconds = {"compilation": 0.0, "optimization": 0.0, "checking": 0.0}
         self._lock = threading.Lock()
         # The latest is last. An OrderedDict would break if Ctrl-C came while it compares requests.
-        self._computations: dict[ComputationRequest, Future[NnetComputation]] = {}
+        self._computations: dict[ComputationRequest, Promise[NnetComputation]] = {}
 
     @property
     def compiler_options(self) -> CompilerOptions:
@@ -119,30 +149,32 @@ class CachingCompiler(NotCopied):
             return self._compile(request)
 
     def _compile(self, request: ComputationRequest) -> NnetComputation:
-        while True:
-            with self._lock:
-                promise = self._computations.get(request)
-                if promise is None:
-                    own = self._remember(request, Future())
-                    break
-                self._remember(request, promise)
-            # If a thread is interrupted, one of the threads that wait takes over its request.
-            with contextlib.suppress(CancelledError):
-                return promise.result()
+        own: Promise[NnetComputation] = Promise()
+        own.making.acquire()
         try:
+            while True:
+                with self._lock:
+                    promise = self._computations.get(request, own)
+                    if promise.value is None and not promise.making.locked():
+                        promise = own
+                    self._remember(request, promise)
+                if promise is own:
+                    break
+                # If a thread is interrupted, one of the threads that wait takes over its request.
+                computation = promise.result()
+                if computation is not None:
+                    return computation
             options = self._compiler_options, self._optimize_options
-            computation = self.known.computation(request, options, lambda: self._make(request))
-        except BaseException as error:
-            with self._lock:
-                if self._computations.get(request) is own:
-                    del self._computations[request]
-            if isinstance(error, Exception):
-                own.set_exception(error)
-            else:
-                own.cancel()
+            own.value = self.known.computation(request, options, lambda: self._make(request))
+            return own.value
+        except Exception as error:
+            own.error = error
             raise
-        own.set_result(computation)
-        return computation
+        finally:
+            own.making.release()  # at once: Ctrl-C may come again
+            with self._lock:
+                if own.value is None and self._computations.get(request) is own:
+                    del self._computations[request]
 
     def _make(self, request: ComputationRequest) -> NnetComputation:
         from nnet3_compiler import compile_computation
@@ -167,15 +199,12 @@ class CachingCompiler(NotCopied):
         removed = options.optimize and options.remove_dead_commands
         check_computation(self.nnet, computation, check_unused=removed)
 
-    def _remember(
-        self, request: ComputationRequest, promise: Future[NnetComputation]
-    ) -> Future[NnetComputation]:
-        """Puts a computation in the last place and returns it; the lock must be held."""
+    def _remember(self, request: ComputationRequest, promise: Promise[NnetComputation]) -> None:
+        """Puts a computation in the last place; the lock must be held."""
         self._computations.pop(request, None)
         self._computations[request] = promise
         while len(self._computations) > self.capacity:
             del self._computations[next(iter(self._computations))]
-        return promise
 
     # -- on disk -------------------------------------------------------------------------------
 
@@ -187,9 +216,9 @@ class CachingCompiler(NotCopied):
         """
         with self._lock:
             ready = [
-                (request, promise.result())
+                (request, promise.value)
                 for request, promise in self._computations.items()
-                if promise.done() and promise.exception() is None
+                if promise.value is not None
             ]
         with GATE.importing():
             from nnet3.saved_computations import save_computations
@@ -217,9 +246,7 @@ class CachingCompiler(NotCopied):
         with self._lock:
             for request, computation in loaded:
                 if request not in self._computations:
-                    promise: Future[NnetComputation] = Future()
-                    promise.set_result(computation)
-                    self._remember(request, promise)
+                    self._remember(request, Promise(computation))
 
 
 def compile(nnet: Nnet, request: ComputationRequest) -> NnetComputation:

@@ -8,20 +8,25 @@ and several short ones.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import os
+import threading
+import weakref
 from collections import deque
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from queue import Empty, SimpleQueue
+from typing import TypeAlias
 
 import attrs
 from nnet3_descriptors import Nnet3Error
 from nnet3_descriptors.forking import ForkError
 from nnet3_runtime_cuda.arrays import FloatArray
-from nnet3_runtime_cuda.cpu import LIMIT, SharedTasks
+from nnet3_runtime_cuda.cpu import LIMIT, SharedTasks, Task
 
 from nnet3.batches.forming import BatchOptions, Minibatch, MinibatchFormer
 from nnet3.batches.runs import Run, Work, compute_together
+from nnet3.caching import Promise
 from nnet3.computer_pool import ComputerPool
 
 READ_AHEAD_FRAMES = 2000
@@ -45,7 +50,7 @@ class QueuedUtterance:
     num_frames: int
     work: Work
     tasks: SharedTasks
-    shares: list[Future[None]] = attrs.field(factory=list)
+    shares: list[Promise[None]] = attrs.field(factory=list)
     errors: dict[int, Nnet3Error] = attrs.field(factory=dict)
     placed: list[int] = attrs.field(factory=list)
 
@@ -57,7 +62,7 @@ class QueuedUtterance:
     @property
     def is_done(self) -> bool:
         """Whether only `finish` is left to do."""
-        return self.is_begun and all(share.done() for share in self.shares)
+        return self.is_begun and not any(share.making.locked() for share in self.shares)
 
     @property
     def frames_per_task(self) -> int:
@@ -115,8 +120,11 @@ class UtteranceQueue:
                 return options.sizes(needed, is_edge=run.is_edge, num_chunks=run.num_chunks)
 
             self._former = MinibatchFormer(sizes, self._frames_ahead)
-        self._pool = ThreadPoolExecutor(num_threads)
+        # Neither a ThreadPoolExecutor nor Thread.join: after Ctrl-C, they may wait for ever.
+        self._todo: _Todo = SimpleQueue()
+        self._threads: list[threading.Lock] = []
         self._process = os.getpid()
+        self._end = weakref.finalize(self, _end, self._todo, self._threads, self._process)
         self._limit = contextlib.ExitStack()
         self._utterances: deque[QueuedUtterance] = deque()
         self._num_frames = 0
@@ -132,10 +140,9 @@ class UtteranceQueue:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if os.getpid() == self._process:
-            for utterance in self._utterances:
-                utterance.tasks.cancel()
-            self._pool.shutdown(cancel_futures=True)
+        for utterance in self._utterances:
+            utterance.tasks.cancel()
+        self._end()
         self._limit.close()
 
     def _check_process(self) -> None:
@@ -162,7 +169,7 @@ class UtteranceQueue:
             tasks = SharedTasks(work.tasks)
             utterance = QueuedUtterance(key=key, num_frames=num_frames, work=work, tasks=tasks)
             count = min(self._num_threads, len(work.tasks))
-            utterance.shares.extend(self._pool.submit(tasks.work) for _ in range(count))
+            utterance.shares.extend(self._share(tasks.work) for _ in range(count))
         else:
             utterance = QueuedUtterance(
                 key=key, num_frames=num_frames, work=work, tasks=SharedTasks(())
@@ -183,10 +190,21 @@ class UtteranceQueue:
 
     def _begin(self, minibatches: Iterable[Minibatch[QueuedUtterance]]) -> None:
         for minibatch in minibatches:
-            share = self._pool.submit(partial(self._compute, minibatch))
+            share = self._share(partial(self._compute, minibatch))
             for utterance, number, _ in minibatch[0]:
                 utterance.shares.append(share)
                 utterance.placed.append(number)
+
+    def _share(self, task: Task) -> Promise[None]:
+        """Gives a task to the threads, of which another begins, within the limits of the caller."""
+        share: Promise[None] = Promise()
+        share.making.acquire()
+        self._todo.put((share, task))
+        if len(self._threads) < self._num_threads:
+            self._threads.append(threading.Lock())
+            work = partial(contextvars.copy_context().run, _work, self._todo, self._threads[-1])
+            threading.Thread(target=work, name="nnet3-queue", daemon=True).start()
+        return share
 
     def _compute(self, minibatch: Minibatch[QueuedUtterance]) -> None:
         assert self._computers is not None
@@ -240,3 +258,35 @@ class UtteranceQueue:
             return True
         ahead = self._num_threads * max(READ_AHEAD_FRAMES, self.oldest.frames_per_task)
         return len(self) > self._num_threads and others > max(ahead, self._frames_ahead)
+
+
+_Todo: TypeAlias = "SimpleQueue[tuple[Promise[None], Task] | None]"
+"""The tasks that no thread has begun; None for a thread that is to end."""
+
+
+def _work(todo: _Todo, at_work: threading.Lock) -> None:
+    """The loop of a thread, which holds a lock until it ends."""
+    with at_work:
+        while (given := todo.get()) is not None:
+            share, task = given
+            try:
+                task()
+            except BaseException as error:
+                share.error = error
+            finally:
+                del given, task  # which hold arrays
+                share.making.release()
+
+
+def _end(todo: _Todo, threads: list[threading.Lock], process: int) -> None:
+    """Drops the tasks that no thread has begun, and waits for the threads, which end."""
+    if os.getpid() != process:
+        return  # they are in the process that this one was forked from
+    with contextlib.suppress(Empty):
+        while True:
+            todo.get_nowait()
+    for _ in threads:
+        todo.put(None)
+    for at_work in threads:
+        with at_work:
+            pass
