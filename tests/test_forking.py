@@ -4,8 +4,10 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import AbstractContextManager
 
 import pytest
+from nnet3_descriptors.forking import ForkGate
 from other_processes import printed_by_python
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
@@ -82,6 +84,27 @@ def test_a_forked_process_computes(threads: int) -> None:
 def test_a_fork_that_could_not_wait() -> None:
     """If a thread of the old process never ended, the new process refuses to compute."""
     assert statuses(1, 2, "stuck") == [512] * 2
+
+
+def test_ctrl_c_at_the_gate() -> None:
+    """A thread that Ctrl-C interrupts as it comes in is not within: forks do not wait for it."""
+    gate = ForkGate()
+    lock = gate._lock
+
+    class Interrupted(AbstractContextManager[None]):
+        def __enter__(self) -> None:
+            lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            lock.release()
+            gate._lock = lock
+            raise KeyboardInterrupt
+
+    gate._lock = Interrupted()
+    with pytest.raises(KeyboardInterrupt), gate.importing():
+        pass
+
+    assert not gate._within
 
 
 IN_USE = """

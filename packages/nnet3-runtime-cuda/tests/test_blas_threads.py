@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+import pytest
+from nnet3_runtime_cuda.cpu import threads
 from nnet3_runtime_cuda.cpu.threads import ThreadLimit
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import LibController, threadpool_info, threadpool_limits
 
 
 def blas_threads() -> set[int]:
@@ -112,4 +114,25 @@ def test_beside_a_limit_of_the_user() -> None:
     assert seen[4] == {1}
     assert seen[3] == seen[5]
     assert 3 in seen[3]
+    assert blas_threads() == before
+
+
+def test_ctrl_c_while_a_limit_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After Ctrl-C, the library has its first setting again, and later limits hold."""
+    before = blas_threads()
+    limit, really_set, calls = ThreadLimit(), threads._set, []
+
+    def set_and_be_interrupted(library: LibController, number: int) -> None:
+        really_set(library, number)
+        calls.append(number)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(threads, "_set", set_and_be_interrupted)
+    with pytest.raises(KeyboardInterrupt), limit.at_most(1):
+        pass
+
+    assert blas_threads() == before
+    with limit.at_most(3):
+        assert blas_threads() == {3}
     assert blas_threads() == before

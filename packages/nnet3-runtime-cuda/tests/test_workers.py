@@ -14,7 +14,7 @@ from computations import assert_near, passes, request
 from hypothesis import given
 from hypothesis import strategies as st
 from nnet3 import CachingCompiler
-from nnet3_descriptors import Nnet
+from nnet3_descriptors import Limits, Nnet, current_limits, use_limits
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cpu import threads as workers_module
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
@@ -174,6 +174,20 @@ def test_busy_workers_are_not_waited_for() -> None:
     workers.run([[job], []])
 
     assert names == [threading.current_thread().name] * 2
+
+
+def test_limits_of_the_caller() -> None:
+    """Tasks side by side have the limits of the caller on each thread."""
+    meeting, seen = threading.Barrier(2), []
+
+    def task() -> None:
+        meeting.wait(10)
+        seen.append(current_limits().rows)
+
+    with use_limits(Limits(rows=7)):
+        Workers(2).side_by_side([task, task])
+
+    assert seen == [7, 7]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import signal
@@ -605,6 +606,20 @@ class TestMemory:
         monkeypatch.setattr(NnetComputer, "forward", fail)
         with pytest.raises(KeyboardInterrupt):
             model.compute(np.zeros((100, WIDTH), np.float32))
+
+        assert model._pool._bytes == 0
+
+    def test_run_that_is_left(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A computer that ran, and that Ctrl-C kept from waiting, does not count for ever."""
+        model = Model(network(WIDE))
+
+        def fail(*_: object) -> NoReturn:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(ComputerPool, "_keep", fail)
+        with contextlib.suppress(KeyboardInterrupt):
+            model.compute(np.zeros((100, WIDTH), np.float32))
+        gc.collect()
 
         assert model._pool._bytes == 0
 

@@ -92,6 +92,19 @@ class TestChunks:
 
         assert model.compile_seconds == seconds > 0
 
+    def test_compile_seconds_while_an_output_is_made(self) -> None:
+        """Another thread may make the network of another output meanwhile."""
+        model = Model(network(TDNN))
+        model.compute(frames(33), output="relu")
+
+        class Pool:
+            @property
+            def compile_seconds(self) -> float:
+                return float(len(model.compute(frames(33), output="affine")))
+
+        model._others["relu"]._pool = Pool()
+        assert model.compile_seconds >= 33
+
     def test_memory_of_many_shapes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The memory of kept computations for different shapes is limited."""
         counted, model = Counted(monkeypatch), Model(network(POOLING))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -93,8 +94,10 @@ class ComputerPool:
         self._shares_memory = shares_memory and not device_nnet.machine.is_device
         # The workspaces that no computer runs in; the latest is last.
         self._free: list[Workspace] = []
-        # Bytes of idle and of running computers.
-        self._bytes = 0
+        # Idle and running computers, and bytes of those being bound. A computer that Ctrl-C
+        # left to nobody ends.
+        self._computers: weakref.WeakSet[NnetComputer] = weakref.WeakSet()
+        self._bytes_to_come = 0
         self._limits: list[int] = []
         # Bytes with scratch for each byte of matrices, of the large computer with the most so far.
         self._with_scratch = 1.0
@@ -115,14 +118,17 @@ class ComputerPool:
         Args:
             most_bytes: Bytes for the matrices and scratch of all computers of the pool.
         """
-        with self._lock:
-            self._limits.append(most_bytes)
-            self._make_room(0)
+        is_limit = False
         try:
+            self._limits += [most_bytes]
+            is_limit = True  # at once: Ctrl-C comes after calls
+            with GATE.importing(), self._lock:
+                self._make_room(0)
             yield
         finally:
-            with self._lock:
+            if is_limit:
                 self._limits.remove(most_bytes)
+            with GATE.importing(), self._lock:
                 self._make_room(0)
 
     def bytes_of(self, request: ComputationRequest) -> int:
@@ -184,7 +190,7 @@ class ComputerPool:
                 with self._lock:
                     if computer is not None:
                         # It is not used again: its memory may hold anything.
-                        self._bytes -= computer.memory_bytes
+                        self._computers.discard(computer)
                     if workspace is not None:
                         self._leave(workspace, is_quiet=isinstance(error, Exception))
                 raise
@@ -221,7 +227,7 @@ class ComputerPool:
         for kind, idle in list(self._idle.items()):
             for bound in [each for each in idle if each.workspace is workspace]:
                 idle.remove(bound)
-                self._bytes -= bound.computer.memory_bytes
+                self._computers.discard(bound.computer)
             if not idle:
                 del self._idle[kind]
 
@@ -243,6 +249,11 @@ class ComputerPool:
             # The memory of this computer is in use already.
             self._make_room(0, kept=1)
 
+    @property
+    def _bytes(self) -> int:
+        """Bytes of all computers."""
+        return self._bytes_to_come + sum(each.memory_bytes for each in self._computers)
+
     def _make_room(self, needed: int, *, kept: int = 0) -> None:
         """Drops idle computers until `needed` bytes are free, or only `kept` computers are left."""
         most = min(self._limits, default=MOST_BYTES)
@@ -253,7 +264,7 @@ class ComputerPool:
         """Drops the computer that has been idle for longest."""
         kind, computers = next(iter(self._idle.items()))
         if computers:  # Ctrl-C may have left none
-            self._bytes -= computers.pop(0).computer.memory_bytes
+            self._computers.discard(computers.pop(0).computer)
         if not computers:
             del self._idle[kind]
 
@@ -277,12 +288,15 @@ class ComputerPool:
     ) -> NnetComputer:
         """Binds a computation to memory, after making room for it."""
         matrices = memory.peak_bytes(computation)
-        with self._lock:
-            needed = round(matrices * self._with_scratch)  # scratch is known only when it is bound
-            self._make_room(needed)
-            self._bytes += needed
-        taken = 0
+        needed = 0
         try:
+            with self._lock:
+                most = round(
+                    matrices * self._with_scratch
+                )  # scratch is known only when it is bound
+                self._make_room(most)
+                self._bytes_to_come += most
+                needed = most  # at once: Ctrl-C comes after calls
             with self._device_nnet.reading_files():
                 computer = nnet3_runtime_cuda.NnetComputer(
                     self._device_nnet,
@@ -291,11 +305,12 @@ class ComputerPool:
                     trace=self._trace,
                     workspace=workspace,
                 )
-            taken = computer.memory_bytes
+            with self._lock:
+                self._computers.add(computer)
+                if matrices >= LARGE:
+                    self._with_scratch = max(self._with_scratch, computer.memory_bytes / matrices)
+            return computer
         finally:
             with self._lock:
-                if matrices >= LARGE:
-                    self._with_scratch = max(self._with_scratch, taken / matrices)
-                self._bytes += taken - needed
+                self._bytes_to_come -= needed
                 self._make_room(0)
-        return computer

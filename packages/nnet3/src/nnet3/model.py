@@ -441,7 +441,7 @@ class Model(NotCopied):
     @property
     def compile_seconds(self) -> float:
         """Time spent so far on compiling computations and binding them to memory."""
-        others = sum(other.compile_seconds for other in self._others.values())
+        others = sum(other.compile_seconds for other in tuple(self._others.values()))
         return self._pool.compile_seconds + self._stream_seconds + others
 
     @overload

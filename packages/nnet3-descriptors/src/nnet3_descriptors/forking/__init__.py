@@ -56,15 +56,18 @@ class ForkGate:
     def importing(self) -> Iterator[None]:
         """As `unforked`, but never refused: for imports, whose locks a fork would leave locked."""
         me = threading.get_ident()
-        with self._lock:
-            while self._forking and not self._within[me]:
-                self._changed.wait()
-            self._within[me] += 1
+        is_within = False
         try:
+            with self._lock:
+                while self._forking and not self._within[me]:
+                    self._changed.wait()
+                self._within[me] += 1
+                is_within = True  # at once: Ctrl-C comes after calls
             yield
         finally:
             with self._lock:
-                self._within[me] -= 1
+                if is_within:
+                    self._within[me] -= 1
                 if not self._within[me]:
                     del self._within[me]
                 self._changed.notify_all()

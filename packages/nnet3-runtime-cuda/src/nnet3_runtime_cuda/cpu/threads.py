@@ -14,6 +14,7 @@ done, the library has its first setting again.
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import os
 import threading
@@ -90,16 +91,19 @@ class ThreadLimit:
         if threads is None:
             yield
             return
+        is_wish = False
         with _without_own_limit():
-            with self._lock:
-                self._wishes[threads] += 1
-                self._apply()
             try:
+                with self._lock:
+                    self._wishes[threads] += 1
+                    is_wish = True  # at once: Ctrl-C comes after calls
+                    self._apply()
                 yield
             finally:
                 with self._lock:
                     # A process that was forked meanwhile has forgotten the wish.
-                    self._wishes[threads] = max(0, self._wishes[threads] - 1)
+                    if is_wish and self._wishes[threads]:
+                        self._wishes[threads] -= 1
                     self._apply()
 
     def _apply(self) -> None:
@@ -109,6 +113,7 @@ class ThreadLimit:
             return
         if not self._in_force:
             self._before = [library.num_threads for library in _libraries()]
+        self._in_force = -1  # none of them, should Ctrl-C come now
         for library, before in zip(_libraries(), self._before, strict=True):
             _set(library, smallest or before)
         self._in_force = smallest
@@ -228,6 +233,7 @@ class Workers:
         """Calls tasks, as many at a time as there are threads, each on one thread.
 
         A thread that is done takes the next task. Products within the tasks run on one thread, too.
+        The tasks run in the context of the caller, with its limits.
 
         Args:
             tasks: Any number; they must not depend on one another.
@@ -237,8 +243,10 @@ class Workers:
                 called.
         """
         shared = SharedTasks(tasks)
+        count = max(1, min(self.threads, len(tasks)))
+        contexts = [contextvars.copy_context() for _ in range(count)]
         with LIMIT.at_most(1):
-            self.run([[shared.work]] * max(1, min(self.threads, len(tasks))))
+            self.run([[functools.partial(each.run, shared.work)] for each in contexts])
         shared.check()
 
     def close(self) -> None:
