@@ -291,9 +291,7 @@ class ComputerPool:
         needed = 0
         try:
             with self._lock:
-                most = round(
-                    matrices * self._with_scratch
-                )  # scratch is known only when it is bound
+                most = round(matrices * self._with_scratch)  # scratch is known when it is bound
                 self._make_room(most)
                 self._bytes_to_come += most
                 needed = most  # at once: Ctrl-C comes after calls
