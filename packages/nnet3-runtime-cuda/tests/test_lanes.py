@@ -76,11 +76,11 @@ def order(job: Lanes) -> Iterator[tuple[int, Callable[[], object], list[int]]]:
     places = [0] * len(job.lanes)
     clocks = [[0] * len(job.lanes) for _ in job.lanes]
     released: dict[int, list[int]] = {}
-    while any(place < len(lane.calls) for place, lane in zip(places, job.lanes, strict=True)):
+    while any(place < len(lane) for place, lane in zip(places, job.lanes, strict=True)):
         before = list(places)
         for number, lane in enumerate(job.lanes):
-            while places[number] < len(lane.calls):
-                call = lane.calls[places[number]]
+            while places[number] < len(lane):
+                call = lane[places[number]]
                 lock, clock = getattr(call, "__self__", None), clocks[number]
                 if not isinstance(lock, type(threading.Lock())):
                     clock[number] += 1

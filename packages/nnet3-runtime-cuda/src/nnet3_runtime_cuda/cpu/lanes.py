@@ -80,7 +80,7 @@ class Lanes:
         """
         with LIMIT.at_most(1):
             try:
-                self._workers.run([[lane.run] for lane in self.lanes], in_order=self._in_order)
+                self._workers.run(self.lanes, in_order=self._in_order)
             except BaseException:
                 # Some locks are released already, and a thread that this one could not wait for may
                 # still release others. So new locks are needed.
@@ -92,27 +92,20 @@ class Lanes:
         return len(self._in_order)
 
 
-class Lane(NamedTuple):
-    """The calls of one thread.
+class Lane(tuple[Call, ...]):
+    """The calls of one thread in order, with the calls that release and acquire locks.
 
     Attributes:
-        calls: The calls in order, with the calls that release and acquire locks.
         posts: The locks that these release.
     """
 
-    calls: tuple[Call, ...]
-    posts: tuple[threading.Lock, ...]
+    posts: tuple[threading.Lock, ...] = ()
 
-    def run(self) -> None:
-        """Runs the calls. If one fails, the other lanes do not wait for ever."""
-        try:
-            for call in self.calls:
-                call()
-        except BaseException:
-            for lock in self.posts:
-                if lock.locked():
-                    lock.release()
-            raise
+    def give_up(self) -> None:
+        """Releases them after an error, so that the other lanes do not wait for ever."""
+        for lock in self.posts:
+            if lock.locked():
+                lock.release()
 
 
 class _Use(NamedTuple):
@@ -197,7 +190,9 @@ def _lane(number: int, own: Sequence[Call], waits: _Locks, posts: _Locks) -> Lan
         calls += [lock.acquire for lock in waits.get((number, position), [])]
         calls += [call, *(lock.release for lock in behind)]
         released += behind
-    return Lane(tuple(calls), tuple(released))
+    lane = Lane(calls)
+    lane.posts = tuple(released)
+    return lane
 
 
 def _together(uses: Sequence[_Use]) -> _Use:

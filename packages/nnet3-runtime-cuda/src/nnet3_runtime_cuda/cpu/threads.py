@@ -319,14 +319,17 @@ class _Crew:
         busy = self._workers[: len(shares) - 1]
         for worker, calls in zip(busy, shares[1:], strict=True):
             worker.offer(calls)
-        errors = [_error_of(shares[0])]
+        errors: list[BaseException | None] = []
         try:
+            errors.append(_error_of(shares[0]))
             for worker in busy:
                 errors.append(worker.finish())
         except BaseException:
+            for calls in shares:
+                _give_up(calls)
             # After an interruption the other threads still use memory that the next job may use.
             deadline = time.monotonic() + PATIENCE
-            for worker in busy[len(errors) - 1 :]:
+            for worker in busy[max(len(errors) - 1, 0) :]:
                 worker.done.acquire(timeout=max(deadline - time.monotonic(), 0.0))
             raise
         return next((error for error in errors if error is not None), None)
@@ -338,8 +341,15 @@ def _error_of(calls: Calls) -> BaseException | None:
         for call in calls:
             call()
     except BaseException as error:
+        _give_up(calls)  # here: Ctrl-C may come before the first line of a function of the calls
         return error
     return None
+
+
+def _give_up(calls: Calls) -> None:
+    """Lets others no longer wait for calls that will not run, if the calls know whom."""
+    if (give_up := getattr(calls, "give_up", None)) is not None:
+        give_up()
 
 
 def _work(worker: _Worker) -> None:
