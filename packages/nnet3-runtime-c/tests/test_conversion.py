@@ -88,6 +88,32 @@ def test_values(in_source: bool, options: tuple[str, ...]) -> None:
 
 
 @needs_compiler
+def test_a_component_with_the_name_of_a_part() -> None:
+    """A part of a composite component and a component of the name "c.0" have own weights."""
+    nnet = network(
+        """
+        input-node name=input dim=2
+        component name=c type=CompositeComponent num-components=1 component1='type=AffineComponent input-dim=2 output-dim=2'
+        component name=c.0 type=AffineComponent input-dim=2 output-dim=3
+        component-node name=c component=c input=input
+        component-node name=d component=c.0 input=c
+        output-node name=output input=d
+        """  # noqa: E501
+    )
+    request = ComputationRequest(
+        inputs=[IoSpecification.from_range("input", 0, 3)],
+        outputs=[IoSpecification.from_range("output", 0, 3)],
+    )
+    expected = x = np.random.default_rng(2).standard_normal((3, 2), dtype=np.float32)
+    for affine in (nnet.component("c").components[0], nnet.component("c.0")):
+        expected = expected @ affine.linear_params.T + affine.bias_params
+
+    found = CComputer(nnet, compile_computation(nnet, request)).forward({"input": x})
+
+    np.testing.assert_allclose(found["output"], expected, atol=1e-5)
+
+
+@needs_compiler
 @pytest.mark.parametrize("in_source", [True, False])
 def test_weights_in_8_bits(in_source: bool) -> None:
     """Both factors of a product are rounded to integers, each row with a scale of its own."""

@@ -238,6 +238,60 @@ def test_rows_of_a_convolution_beside_its_image() -> None:
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
+def test_filters_of_a_shared_convolution() -> None:
+    """Nodes that share a convolution, with their times in another order, have own filters."""
+    nnet = network(
+        """
+        input-node name=input dim=2
+        component name=c type=TimeHeightConvolutionComponent num-filters-in=1 num-filters-out=1 height-in=2 height-out=2 height-offsets=0 time-offsets=0,2,5
+        component name=tanh type=TanhComponent dim=2
+        component-node name=c component=c input=input
+        component-node name=tanh component=tanh input=input
+        component-node name=again component=c input=tanh
+        output-node name=output input=c
+        output-node name=other input=again
+        """  # noqa: E501
+    )
+    x = np.random.default_rng(2).standard_normal((2, 30, 2), dtype=np.float32)
+    wanted = ComputationRequest(
+        inputs=[IoSpecification.from_range("input", 0, 30, 2)],
+        outputs=[
+            IoSpecification.from_range("output", 0, 17, 2, t_step=2),
+            IoSpecification.from_range("other", 0, 17, 2, t_step=4),
+        ],
+    )
+    computation = compile_computation(nnet, wanted)
+
+    found = OnnxComputer(nnet, computation).forward({"input": x.reshape(-1, 2)})
+
+    c = nnet.component("c")
+    for name, rows, step in (("output", x, 2), ("other", np.tanh(x), 4)):
+        seen = np.stack([rows[:, offset:][:, :17:step] for offset in c.time_offsets])
+        expected = np.einsum("k,knth->nth", c.linear_params[0], seen) + c.bias_params
+        np.testing.assert_allclose(found[name], expected.reshape(-1, 2), atol=1e-5)
+
+
+def test_a_component_with_the_name_of_a_part() -> None:
+    """A part of a composite component and a component of the name "c.0" have own parameters."""
+    nnet = network(
+        """
+        input-node name=input dim=2
+        component name=c type=CompositeComponent num-components=1 component1='type=AffineComponent input-dim=2 output-dim=2'
+        component name=c.0 type=AffineComponent input-dim=2 output-dim=3
+        component-node name=c component=c input=input
+        component-node name=d component=c.0 input=c
+        output-node name=output input=d
+        """  # noqa: E501
+    )
+    expected = x = np.random.default_rng(2).standard_normal((3, 2), dtype=np.float32)
+    for affine in (nnet.component("c").components[0], nnet.component("c.0")):
+        expected = expected @ affine.linear_params.T + affine.bias_params
+
+    found = OnnxComputer(nnet, compile_computation(nnet, request(3, left=0))).forward({"input": x})
+
+    np.testing.assert_allclose(found["output"], expected, atol=1e-5)
+
+
 def test_parameters_are_there_once() -> None:
     """A recurrent component runs for each frame, and its parameters are stored once."""
     nnet = network(RECURRENT)

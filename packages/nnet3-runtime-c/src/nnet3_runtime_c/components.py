@@ -259,13 +259,16 @@ def _output_gru(call: Call) -> Statements:
 
 @converts(types.CompositeComponent)
 def _composite(call: Call) -> Statements:
-    """The parts one after the other, for all rows at a time."""
+    """The parts one after the other, for all rows at a time.
+
+    The name of a part is none that another component can have.
+    """
     x, parts = call.x, call.component.components
     for number, part in enumerate(parts):
         is_last = number == len(parts) - 1
         y = call.y if is_last else call.resources.new(x.rows, part.output_dim)
         this = call._replace(
-            component=part, name=f"{call.name}.{number}", x=x, y=y, indexes=None, adds=False
+            component=part, name=f"{call.name}#{number}", x=x, y=y, indexes=None, adds=False
         )
         yield from CONVERSIONS[type(part)](this)
         x = y

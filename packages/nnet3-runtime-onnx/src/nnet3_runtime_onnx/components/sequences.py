@@ -29,6 +29,7 @@ def time_height_convolution(call: Call) -> Tensor:
     """
     c = call.component
     first, gap, taps = _progression(call.indexes.row_offsets)
+    places = ".".join(map(str, call.indexes.row_offsets))
     stride = int(call.indexes.row_stride)
     lowest = min(0, *(height for _, height in c.offsets))
     heights = max(height for _, height in c.offsets) - lowest + 1
@@ -51,7 +52,7 @@ def time_height_convolution(call: Call) -> Tensor:
         image = x.as_image(given.rows, c.height_in, c.num_filters_in).transpose(0, 3, 1, 2)
     below = c.height_subsample_out * (c.height_out - 1) + lowest + heights - c.height_in
     y = image.convolve(
-        call.derived(f"filters.{first}.{gap}.{taps}", filters),
+        call.derived(f"filters.{places}", filters),
         call.parameter("bias_params"),
         strides=(stride, c.height_subsample_out),
         dilations=(gap, 1),
@@ -269,10 +270,13 @@ def joins_rows(component: Any) -> bool:
 
 
 def _of_rows(call: Call, region: Region) -> Region:
-    """Returns the output of all parts, one after the other, for some rows."""
+    """Returns the output of all parts, one after the other, for some rows.
+
+    The name of a part is none that another component can have.
+    """
     for number, part in enumerate(call.component.components):
         this = attrs.evolve(
-            call, component=part, name=f"{call.name}.{number}", region=region, rows_out=region.rows
+            call, component=part, name=f"{call.name}#{number}", region=region, rows_out=region.rows
         )
         region = translate(this)
     return region
