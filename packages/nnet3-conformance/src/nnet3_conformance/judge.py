@@ -143,11 +143,16 @@ def judge_program(
 
 
 def gradient_arrays(gradient: Nnet) -> dict[str, Any]:
-    """Returns the parameters of a network by "COMPONENT.FIELD"."""
+    """Returns the parameters of a network by "COMPONENT.FIELD".
+
+    Raises:
+        NetworkError: two have the same name.
+    """
+    arrays = gradient.state_dict()
     return {
-        f"{name}.{field}": array
+        key: arrays[key]
         for name, component in zip(gradient.component_names, gradient.components, strict=True)
-        for field, array in component.parameter_arrays().items()
+        for key in (f"{name}.{field}" for field in component.parameters)
     }
 
 

@@ -68,12 +68,26 @@ class Nnet(network_structure.NetworkStructure, Serialized):
         Returns:
             Read-only float32 arrays by "<component>.<field>", as in "tdnn1.affine.linear_params",
             in the order of the components; float64 where files hold double precision.
+
+        Raises:
+            NetworkError: Two arrays have the same name, as a component "c.0" has those of the first
+                part of a composite component "c".
         """
-        return {
-            f"{component_name}.{field}": array
-            for component_name, component in zip(self.component_names, self.components, strict=True)
-            for field, array in component.arrays().items()
-        }
+        return {name: array for name, (_, _, array) in self._places().items()}
+
+    def _places(self) -> dict[str, tuple[str, str, NDArray[np.float32]]]:
+        """Returns for each name of `state_dict` the component, the field and the array."""
+        places: dict[str, tuple[str, str, NDArray[np.float32]]] = {}
+        for component_name, component in zip(self.component_names, self.components, strict=True):
+            for field, array in component.arrays().items():
+                name = f"{component_name}.{field}"
+                if name in places:
+                    raise errors.NetworkError(
+                        f"arrays of the components '{places[name][0]}' and '{component_name}' have "
+                        f"the same name '{name}'"
+                    )
+                places[name] = component_name, field, array
+        return places
 
     def with_state_dict(self, arrays: Mapping[str, ArrayLike]) -> Self:
         """Returns the network with other arrays.
@@ -85,13 +99,9 @@ class Nnet(network_structure.NetworkStructure, Serialized):
 
         Raises:
             NetworkError: This is not a mapping, a name is unknown, a shape differs, or values are
-                no numbers or not finite.
+                no numbers or not finite; or two arrays have the same name.
         """
-        places = {
-            f"{component_name}.{field}": (component_name, field, array)
-            for component_name, component in zip(self.component_names, self.components, strict=True)
-            for field, array in component.arrays().items()
-        }
+        places = self._places()
         fields: dict[str, dict[str, NDArray[np.float32]]] = {}
         _check_mapping(arrays)
         for name, values in arrays.items():
@@ -128,6 +138,7 @@ class Nnet(network_structure.NetworkStructure, Serialized):
 
         Raises:
             FileError: The file cannot be written.
+            NetworkError: Two arrays have the same name.
         """
         from safetensors.numpy import save
 
