@@ -94,6 +94,44 @@ def test_pooling_over_all_frames() -> None:
         np.testing.assert_allclose(found[0], expected(nnet, given, range(1)), atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("component", "dim"),
+    [
+        (
+            "TimeHeightConvolutionComponent num-filters-in=2 num-filters-out=2 height-in=3 "
+            "height-out=3 height-offsets=-1,0,1 time-offsets=-3,0,4",
+            6,
+        ),
+        (
+            "RestrictedAttentionComponent key-dim=2 value-dim=6 num-left-inputs=3 "
+            "num-right-inputs=3 num-left-inputs-required=1 num-right-inputs-required=2 "
+            "output-context=false",
+            17,
+        ),
+    ],
+    ids=["convolution", "attention"],
+)
+def test_an_optional_term_that_short_utterances_lack(component: str, dim: int) -> None:
+    """A convolution or attention that requires more frames than there are counts as zeros."""
+    nnet = network(
+        f"""
+        input-node name=input dim=6
+        component name=affine type=AffineComponent input-dim=6 output-dim={dim}
+        component-node name=affine component=affine input=input
+        component name=c type={component}
+        component-node name=c component=c input=affine
+        output-node name=output input=Sum(input, IfDefined(c))
+        """
+    )
+
+    session = session_of(to_onnx_of_any_length(nnet))
+
+    for frames in range(1, 10):
+        given = drawn(nnet, frames)
+        [found] = session.run(None, {"input": np.stack([given["input"]] * 2)})
+        np.testing.assert_allclose(found[1], expected(nnet, given, range(frames)), atol=1e-5)
+
+
 def test_shapes() -> None:
     """The axes of frames are free, and named; the versions are those that are asked for."""
     model = to_onnx_of_any_length(network(SPLICED), sequences="many", opset=18)

@@ -87,6 +87,10 @@ def to_onnx_of_any_length(
     export.check_form(sequences, metadata, opset)
     if sequences is None:
         raise ExportError("'sequences' must be a number or a name for models of any length")
+    if sequences in (FRAMES, OUTPUT_FRAMES):
+        raise ExportError(
+            f"'sequences' must be another name than those of the axes of frames (got {sequences!r})"
+        )
     return _Utterance(nnet, sequences, opset).model(output_time, metadata or {})
 
 

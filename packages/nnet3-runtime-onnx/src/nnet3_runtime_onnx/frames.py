@@ -71,5 +71,6 @@ def cut(value: Frames, first: int, behind: int, num_frames: Callable[[], str]) -
     padded = graph.node("Pad", [value.tensor.name, graph.integers(pads.reshape(-1))])
     # A value of few frames may have no rows at all, and then more zeros than rows are wanted.
     shift = graph.integers([begin - first - behind])
-    end = graph.node("Add", [num_frames(), shift])
+    # An utterance of fewer frames has none of these rows: a negative end would count from the end.
+    end = graph.node("Max", [graph.node("Add", [num_frames(), shift]), graph.integers([0])])
     return sliced(attrs.evolve(value.tensor, name=padded), begin, end)

@@ -449,7 +449,8 @@ class Tensor:
             sizes = graph.node(
                 "Concat", [graph.leading_sizes(), graph.integers([rows, columns])], axis=0
             )
-        name = graph.node("Reshape", [self.name, sizes])
+        # There may be no frames; 0 is this number of them, then.
+        name = graph.node("Reshape", [self.name, sizes], allowzero=int(graph.leading_axes == 2))
         return Tensor(graph, name, (rows, columns), graph.leading_axes > 0)
 
     def as_rows_of_image(self, rows: int, columns: int) -> Tensor:
