@@ -17,6 +17,7 @@ import attrs
 
 from nnet3_descriptors import descriptors, indexes, text
 from nnet3_descriptors.components.declaration.base import Component
+from nnet3_descriptors.descriptors.grammar import FORMS
 from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.limits import check_limit
 from nnet3_descriptors.similar_names import hint
@@ -350,6 +351,12 @@ def _check_references(nnet: NetworkStructure, node: ComponentInputNode | OutputN
         if name not in nnet.node_indexes:
             raise NetworkError(
                 f"node '{node.name}' refers to node '{name}', which does not exist", node=node.name
+            )
+        if name in FORMS:
+            raise NetworkError(
+                f"node '{node.name}' refers to node '{name}', whose name is that of a form of "
+                "descriptor",
+                node=node.name,
             )
         if isinstance(nnet.node(name), ComponentInputNode | OutputNode):
             raise NetworkError(
