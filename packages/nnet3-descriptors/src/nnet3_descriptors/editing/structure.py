@@ -17,6 +17,7 @@ from nnet3_descriptors.network_structure import (
     OutputNode,
 )
 from nnet3_descriptors.nnet import Nnet
+from nnet3_descriptors.structure import strongly_connected_components
 
 
 def sources_of(node: network_structure.Node) -> tuple[str, ...]:
@@ -47,31 +48,14 @@ def loops(nnet: Nnet) -> dict[str, frozenset[str]]:
 
     Two nodes are in one loop if each depends on the other.
     """
-    sources = {node.name: set(sources_of(node)) for node in nnet.nodes}
-    readers: dict[str, set[str]] = {name: set() for name in sources}
-    for name, read in sources.items():
-        for source in read:
-            readers[source].add(name)
-    for edges in (sources, readers):  # only nodes between loops remain
-        _remove_ends(edges, readers if edges is sources else sources)
+    names, number = nnet.node_names, nnet.node_indexes
+    sources = [[number[name] for name in sources_of(node)] for node in nnet.nodes]
     found: dict[str, frozenset[str]] = {}
-    for name in sources:
-        if name not in found:
-            loop = reached(sources[name], sources) & reached([name], readers)
-            found |= dict.fromkeys(loop if name in loop else (), frozenset(loop))
+    for group in strongly_connected_components(sources):
+        if len(group) > 1 or group[0] in sources[group[0]]:
+            loop = frozenset(names[each] for each in group)
+            found |= dict.fromkeys(loop, loop)
     return found
-
-
-def _remove_ends(edges: dict[str, set[str]], back: dict[str, set[str]]) -> None:
-    """Removes nodes without edges from a graph, until there are none; `back` has its edges, too."""
-    waiting = [name for name, following in edges.items() if not following]
-    while waiting:
-        name = waiting.pop()
-        del edges[name]
-        for before in back.pop(name):
-            edges[before].discard(name)
-            if not edges[before]:
-                waiting.append(before)
 
 
 C = TypeVar("C", bound=components.Component)
