@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import re
+import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -225,6 +228,26 @@ def test_the_text() -> None:
     assert "/* c" in before
     assert ": affine, AffineComponent */" in before
     assert source.weights is None
+
+
+def test_copies() -> None:
+    """Pickles and copies are equal."""
+    source = to_c(*spliced())
+
+    assert copy.deepcopy(source) == pickle.loads(pickle.dumps(source)) == source  # noqa: S301
+
+
+@needs_compiler
+@pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler here")
+def test_the_header_in_cplusplus(tmp_path: Path) -> None:
+    """A C++ program calls functions that a C compiler has compiled."""
+    to_c(*spliced(), name="digits").write(tmp_path)
+    tmp_path.joinpath("main.cpp").write_text(
+        '#include "digits.h"\nstatic struct digits one;\nint main() { digits_init(&one); }\n'
+    )
+
+    subprocess.run([str(COMPILER), "-c", "digits.c"], cwd=tmp_path, check=True)
+    subprocess.run(["c++", "main.cpp", "digits.o", "-lm"], cwd=tmp_path, check=True)
 
 
 def test_a_file_of_weights() -> None:

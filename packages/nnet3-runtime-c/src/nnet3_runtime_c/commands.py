@@ -137,7 +137,8 @@ class Converter:
             resources=self.resources,
         )
         done = number + 1
-        for following, other in enumerate(commands[done:], done):
+        for following in range(done, len(commands)):
+            other = commands[following]
             if type(other) in _NOTHING_TO_DO:
                 continue
             if not isinstance(other, Propagate) or not (

@@ -29,9 +29,9 @@ _KEYWORDS = (
     "auto break case char const continue default do double else enum extern float for goto if "
     "inline int long main register restrict return short signed sizeof static struct switch "
     "typedef union unsigned void volatile while "
-    # of C23 and of compilers by default
-    "alignas alignof asm bool constexpr false linux nullptr static_assert thread_local true typeof "
-    "typeof_unqual unix"
+    # of C23 and of compilers by default, and a macro of math.h
+    "alignas alignof asm bool constexpr false linux math_errhandling nullptr static_assert "
+    "thread_local true typeof typeof_unqual unix"
 )
 """What cannot be the name of a struct in C, and the name of the program's function."""
 
@@ -58,7 +58,7 @@ class CSource:
     header: str
     weights: bytes | None
     calls: Sequence[_Call] = ()
-    properties: Mapping[str, str] = MappingProxyType({})
+    properties: Mapping[str, str] = attrs.field(factory=dict)
 
     def write(self, folder: str | os.PathLike[str]) -> None:
         """Writes NAME.c, NAME.h and, if there is one, NAME.weights into a folder.
@@ -91,7 +91,8 @@ def to_c(
         nnet: The network, in test mode.
         computation: One of its computations, optimized or not, in one segment, in several, or a
             loop. Of one for training, the forward part is taken.
-        name: The prefix of all names: lower-case letters, digits and underscores, no keyword.
+        name: The prefix of all names: lower-case letters, digits and underscores, no keyword, and
+            not "nnet3_..." as the functions that the source brings.
         weights_in_source: Whether the weights are an array in the source; otherwise the caller
             hands over the content of a file.
         int8: Whether the matrices of affine, linear and TDNN components become integers of 8 bits
@@ -112,10 +113,12 @@ def to_c(
         )
     if name in _KEYWORDS.split():
         raise ConversionError(f"expected a name that C does not keep for itself, found {name!r}")
+    if name.startswith("nnet3_"):
+        raise ConversionError(f"expected a name that does not begin with nnet3_, found {name!r}")
     computation.check_network(nnet)
     check_runnable(nnet, computation)
     ranges, loop = computation.forward_segments
-    segments = [computation.commands[each.start : each.stop] for each in ranges]
+    segments = [[*computation.commands[each.start : each.stop]] for each in ranges]
     calls = [_call(nnet, computation, commands) for commands in segments]
     inputs, outputs = ports = _ports(calls)
     names = {*inputs, *outputs}
@@ -152,7 +155,7 @@ def to_c(
         header=_header(name, forward, calls, loop, sizes, weights_in_source, properties),
         weights=None if weights_in_source else weights.astype("<f4").tobytes(),
         calls=calls,
-        properties=properties,
+        properties=dict(properties),
     )
 
 
@@ -265,6 +268,10 @@ def _header(
 #define {big}_ARENA {max(arena, 1)}
 #define {big}_WEIGHTS {weights}
 
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
 /* An instance, which the caller owns; its members are not for others. */
 struct {name} {{
 {what}
@@ -275,6 +282,10 @@ void {name}_init(struct {name} *self{given});
 
 /* Computes the outputs of the next call. What the call does not have may be 0. */
 {forward};
+
+#ifdef __cplusplus
+}}
+#endif
 
 #endif
 """
