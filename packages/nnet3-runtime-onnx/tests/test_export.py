@@ -303,6 +303,27 @@ def test_parameters_are_there_once() -> None:
     assert sorted(sizes) == ["affine.bias_params", "affine.linear_params.transposed"]
 
 
+def test_windows_are_there_once() -> None:
+    """The frames of windows that move are stored once for counts, sums and sums of squares."""
+    nnet = network(
+        """
+        input-node name=input dim=4
+        component name=sums type=StatisticsExtractionComponent input-dim=4 include-variance=true
+        component name=pool type=StatisticsPoolingComponent input-dim=9 left-context=2 \
+right-context=2 output-stddevs=true
+        component-node name=sums component=sums input=input
+        component-node name=pool component=pool input=sums
+        output-node name=output input=pool
+        """
+    )
+    given, wanted = IoSpecification.from_range("input", -2, 10), request(8).outputs
+    computation = compile_computation(nnet, ComputationRequest(inputs=[given], outputs=wanted))
+
+    model = to_onnx(nnet, computation)
+
+    assert sum("ranges" in tensor.name for tensor in model.graph.initializer) == 1
+
+
 def test_metadata() -> None:
     """A model's metadata describe its inputs and outputs, and the context to add."""
     nnet = network(SPLICED)

@@ -391,7 +391,5 @@ def _sums(matrices: Matrices, region: Region, ranges: NDArray[np.integer]) -> Te
         return blocks.reduce("ReduceSum", -2)
     numbers = np.arange(low, high)
     is_member = (begins[:, None] <= numbers) & (numbers < ends[:, None])
-    graph = rows.graph
-    name = graph.free_name("ranges")
-    members = graph.constant_of(name, is_member.astype(np.float32))
-    return Tensor(graph, members, is_member.shape, is_led=False) @ rows
+    members = rows.graph.equal("ranges", is_member.astype(np.float32))
+    return Tensor(rows.graph, members, is_member.shape, is_led=False) @ rows

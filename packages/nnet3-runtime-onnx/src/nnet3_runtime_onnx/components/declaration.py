@@ -157,8 +157,8 @@ class Call:
 
     def numbers(self, values: NDArray[Any]) -> Tensor:
         """A column of numbers, (rows_out, 1), that follow from the indexes."""
-        name = self.graph.free_name(f"{self.name}.numbers")
-        name = self.graph.constant_of(name, np.asarray(values, np.float32).reshape(-1, 1))
+        column = np.asarray(values, np.float32).reshape(-1, 1)
+        name = self.graph.equal(f"{self.name}.numbers", column)
         tensor = Tensor(self.graph, name, (len(values), 1), is_led=False)
         return repeated(tensor, tensor.shape)
 

@@ -7,6 +7,7 @@ operation on a `Tensor` adds nodes to its graph.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -115,10 +116,16 @@ class GraphBuilder:
     def integers(self, values: Sequence[int] | NDArray[np.integer]) -> str:
         """Adds a list of integers, unless an equal one exists, and returns its name."""
         array = np.asarray(values, dtype=np.int64)
-        key = ("integers", array.shape, array.tobytes())
+        return self.equal("integers/" + "_".join(map(str, array.ravel()[:4].tolist())), array)
+
+    def equal(self, name: str, array: NDArray[Any]) -> str:
+        """Adds a constant, unless this has added an equal one for the same name; returns its name.
+
+        The name in the graph may have a number behind it.
+        """
+        key = (name, array.dtype.str, array.shape, hashlib.sha256(array.tobytes()).digest())
         if key not in self._known:
-            name = self.free_name("integers/" + "_".join(map(str, array.ravel()[:4].tolist())))
-            self._known[key] = self.constant_of(name, array)
+            self._known[key] = self.constant_of(self.free_name(name), array)
         return self._known[key]
 
     def constant_of(self, name: str, array: NDArray[Any]) -> str:
