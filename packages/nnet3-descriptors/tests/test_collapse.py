@@ -3,9 +3,11 @@
 Outputs before and after are compared on random networks by `tests/judge_random_collapsing.py`.
 """
 
+import io
+
 import numpy as np
 import pytest
-from nnet3_descriptors import Nnet, parse_config, set_test_mode, unvectorize
+from nnet3_descriptors import Nnet, parse_config, set_test_mode, unvectorize, write_nnet
 from nnet3_descriptors.editing import CollapseOptions, collapse_model
 
 HEAD = """
@@ -199,6 +201,24 @@ def test_names_that_exist_are_not_taken() -> None:
     assert collapsed.component("bn.aff") == nnet.component("bn.aff")
     assert collapsed.component_of(collapsed.node("aff")) == collapsed.component("bn.aff.3")
     assert collapsed.component_of(collapsed.node("again")) == collapsed.component("bn.aff.3")
+
+
+def test_long_names_are_cut_off() -> None:
+    """A name that is made of two long ones is no longer than files can have it."""
+    long = "x" * 3000
+    config = f"""
+input-node name=input dim=2
+component name={long}1 type=AffineComponent input-dim=2 output-dim=2
+component name={long}2 type=AffineComponent input-dim=2 output-dim=2
+component-node name=a component={long}1 input=input
+component-node name=b component={long}2 input=a
+output-node name=output input=b
+"""
+
+    collapsed = collapse_model(parse_config(config))
+
+    assert collapsed.component_names == (long[:1000],)
+    write_nnet(collapsed, io.BytesIO())
 
 
 def test_parameters_that_overflow_are_not_combined() -> None:

@@ -26,7 +26,12 @@ import numpy.typing as npt
 
 from nnet3_descriptors.descriptors import base, forms
 from nnet3_descriptors.descriptors.base import Const, ForwardingDescriptor, SumDescriptor, to_single
-from nnet3_descriptors.descriptors.grammar import MAX_NESTING, Expression, parse_expression
+from nnet3_descriptors.descriptors.grammar import (
+    MAX_LENGTH,
+    MAX_NESTING,
+    Expression,
+    parse_expression,
+)
 from nnet3_descriptors.errors import DescriptorSyntaxError, NetworkError
 from nnet3_descriptors.indexes import AnyIndexes
 
@@ -141,6 +146,21 @@ def parse_descriptor(text: str) -> Descriptor:
     """
     DescriptorSyntaxError.check_text(text)
     return normalize(parse_expression(text), text)
+
+
+def written(descriptor: Descriptor) -> str:
+    """Returns the canonical text of a descriptor, which `parse_descriptor` reads.
+
+    Raises:
+        NetworkError: The text is too long for it.
+    """
+    text = str(descriptor)
+    if len(text) > MAX_LENGTH:
+        raise NetworkError(
+            f"descriptors may have at most {MAX_LENGTH} characters (got {len(text)}: "
+            f"{text[:24]}...)"
+        )
+    return text
 
 
 def normalize(expression: Expression, source: str) -> Descriptor:

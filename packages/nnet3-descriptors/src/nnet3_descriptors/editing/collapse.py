@@ -13,7 +13,7 @@ offsets, these pairs are collapsed:
 components that are no longer needed are removed. The outputs do not change, except for rounding.
 
 The component that combines "a" and "b" is named "a.b", with a number behind it if there is another
-component of that name.
+component of that name. Of a long name only the first letters are taken.
 """
 
 from __future__ import annotations
@@ -100,6 +100,10 @@ def collapse_model(nnet: Nnet, options: CollapseOptions | None = None) -> Nnet:
     )
 
 
+_LONGEST_NAME = 1000
+"""The most letters of a name that is made here, but for its number; files have 4096 at most."""
+
+
 def _only_source(descriptor: Descriptor) -> tuple[str | None, list[tuple[int, int]]]:
     """Returns the node that all parts take their values from at fixed offsets, unscaled.
 
@@ -145,7 +149,7 @@ def _combined_name(
         raise errors.NetworkError(f"component '{first_name}': {error}") from error
     if combined is None or combined is second:
         return None if combined is None else second_name
-    wanted = f"{first_name}.{second_name}"
+    wanted = f"{first_name}.{second_name}"[:_LONGEST_NAME]
     free = chain([wanted], (f"{wanted}.{number}" for number in count(2)))
     name = known[names] = next(name for name in free if name not in components)
     components[name] = combined

@@ -9,9 +9,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_descriptors.errors import file_error
+from nnet3_descriptors.errors import NetworkError, file_error
 from nnet3_descriptors.files import atomic_write, compressed, source
 from nnet3_descriptors.files.binary_and_text import BINARY_MARK
+from nnet3_descriptors.files.reader import MAX_TOKEN
 
 _INT32: Final = struct.Struct("<bi")
 _FLOAT32: Final = struct.Struct("<bf")
@@ -60,7 +61,16 @@ class Writer(ABC):
         self.chunks.append(data)
 
     def token(self, token: str) -> None:
-        """Writes a token and a space."""
+        """Writes a token and a space.
+
+        Raises:
+            NetworkError: the token is too long to be read.
+        """
+        if len(token) > MAX_TOKEN:
+            raise NetworkError(
+                f"files have words of at most {MAX_TOKEN} letters, found {len(token)}: "
+                f"'{token[:24]}...'"
+            )
         self.chunks.append(f"{token} ".encode())
 
     @abstractmethod

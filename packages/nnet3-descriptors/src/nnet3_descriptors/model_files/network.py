@@ -177,7 +177,8 @@ def write_nnet(nnet: Nnet, path_or_file: source.PathOrFile, *, binary: bool | No
 
     Raises:
         FileError: the file cannot be written.
-        NetworkError: the path has the suffix of a format that is not Kaldi's, such as ".onnx".
+        NetworkError: the path has the suffix of a format that is not Kaldi's, such as ".onnx"; or
+            the text of the nodes, a descriptor or a name is too long to be read.
     """
     writer = new_writer(binary=_is_binary(path_or_file, binary))
     _write_network(writer, nnet)
@@ -191,7 +192,7 @@ def write_acoustic_model(
 
     Raises:
         FileError: the file cannot be written.
-        NetworkError: the path has the suffix of a format that is not Kaldi's.
+        NetworkError: as for `write_nnet`.
     """
     if not isinstance(model, AcousticModel):
         raise NetworkError(
@@ -327,8 +328,12 @@ def _write_network(writer: Writer, nnet: Nnet) -> None:
     if not isinstance(nnet, Nnet):
         raise NetworkError(f"expected a network (Nnet) to write, found {type(nnet).__name__}")
     writer.token("<Nnet3>")
-    for line in ("", *printing.node_config_lines(nnet), ""):
-        writer.raw(f"{line}\n".encode())
+    text = "".join(f"{line}\n" for line in printing.node_config_lines(nnet))
+    if len(text) > _MAX_TEXT:
+        raise NetworkError(
+            f"the nodes take {len(text)} bytes of text, and a model file has at most {_MAX_TEXT}"
+        )
+    writer.raw(f"\n{text}\n".encode())
     writer.token("<NumComponents>")
     writer.integer(len(nnet.components))
     writer.newline()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from nnet3_descriptors.descriptors.descriptor import written
 from nnet3_descriptors.network_structure import (
     INPUT_SUFFIX,
     ComponentInputNode,
@@ -22,11 +23,15 @@ def node_config_lines(nnet: NetworkStructure, *, with_dims: bool = False) -> tup
         nnet: The network.
         with_dims: Add the dimensions that follow from the descriptors, as `info` shows them. Such
             lines are for reading only; `parse_config` takes those without.
+
+    Raises:
+        NetworkError: A descriptor is too long for `parse_config`.
     """
     return tuple(_config_lines(nnet, with_dims))
 
 
 def _config_lines(nnet: NetworkStructure, with_dims: bool) -> Iterator[str]:
+    text = str if with_dims else written
     for node in nnet.nodes:
         match node:
             case InputNode():
@@ -36,7 +41,7 @@ def _config_lines(nnet: NetworkStructure, with_dims: bool) -> Iterator[str]:
                 assert isinstance(input_node, ComponentInputNode)
                 line = (
                     f"component-node name={node.name} component={node.component} "
-                    f"input={input_node.descriptor}"
+                    f"input={text(input_node.descriptor)}"
                 )
                 if with_dims:
                     input_dim, output_dim = map(nnet.node_dim, (input_node.name, node.name))
@@ -50,7 +55,7 @@ def _config_lines(nnet: NetworkStructure, with_dims: bool) -> Iterator[str]:
             case OutputNode():
                 dim = f" dim={nnet.node_dim(node.name)}" if with_dims else ""
                 yield (
-                    f"output-node name={node.name} input={node.descriptor}{dim} "
+                    f"output-node name={node.name} input={text(node.descriptor)}{dim} "
                     f"objective={node.objective}"
                 )
 

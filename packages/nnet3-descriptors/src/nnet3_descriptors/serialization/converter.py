@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from nnet3_descriptors.components.declaration.registry import make_class, make_outside_classes
 from nnet3_descriptors.descriptors import Descriptor, parse_descriptor
+from nnet3_descriptors.descriptors.descriptor import written
 from nnet3_descriptors.errors import Nnet3Error, SerializationError
 
 TYPE_KEY: Final = "type"
@@ -140,7 +141,7 @@ def _writer(type_: Any) -> Callable[[Any], Any]:
     if type_ is float:
         return float_to_json
     if type_ is Descriptor:
-        return str
+        return written
     if get_origin(type_) is tuple:
         return _sequence_writer(get_args(type_))
     if get_origin(type_) is dict:
