@@ -6,6 +6,8 @@ computed.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -58,9 +60,9 @@ def compute_context(nnet: Nnet) -> tuple[int, int]:
     _check_nodes(nnet)
     try:
         for window in _WINDOWS:
-            edges = [_edges(computable) for computable in _computable(nnet, window)]
-            found = [edge for edge in edges if edge is not None]
-            if len(found) == len(edges):
+            rows = itertools.takewhile(lambda row: bool(row.any()), _computable(nnet, window))
+            found = [*map(_edges, rows)]
+            if len(found) == nnet.modulus:
                 return max(left for left, _ in found), max(right for _, right in found)
         raise ContextError(
             f"no output can be computed from a window of {_WINDOWS[-1]} frames"
@@ -87,31 +89,27 @@ def _check_nodes(nnet: Nnet) -> None:
         )
 
 
-def _edges(computable: Bools) -> tuple[int, int] | None:
+def _edges(computable: Bools) -> tuple[int, int]:
     """Returns how many outputs are missing before and after the first run of computable ones."""
-    if not computable.any():
-        return None
     first = int(computable.argmax())
     rest = computable[first:]
     run = len(rest) if rest.all() else int(rest.argmin())
     return first, len(computable) - first - run
 
 
-def _computable(nnet: Nnet, window: int) -> Bools:
-    """Returns which outputs can be computed from a window of frames.
+def _computable(nnet: Nnet, window: int) -> Iterator[Bools]:
+    """Yields which outputs can be computed from a window of frames.
 
-    Returns:
-        (modulus, window): row s is for the window that begins with frame s.
+    Yields:
+        (window,), for each of the windows that begin with frame 0, 1, ... modulus - 1.
     """
     firsts = range(0, nnet.modulus, _WINDOWS_AT_ONCE)
     parts = (range(first, min(first + _WINDOWS_AT_ONCE, nnet.modulus)) for first in firsts)
     output = nnet.node_index(_OUTPUT)
-    found = []
     for starts in parts:
         reach = _reach(nnet, window, starts)
         rows = _frames(starts, window)
-        found.append(reach.layout.contains(reach.have[output], rows).reshape(-1, window))
-    return np.concatenate(found)
+        yield from reach.layout.contains(reach.have[output], rows).reshape(-1, window)
 
 
 def _reach(nnet: Nnet, window: int, starts: range) -> Reach:
