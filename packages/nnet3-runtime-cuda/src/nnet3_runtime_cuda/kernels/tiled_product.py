@@ -38,9 +38,10 @@ MOST_CHANGING_TAPS = 2
 FEWEST_COLUMNS = 64
 """Products with fewer columns of input or output are not computed by tiles."""
 
-FEWEST_FIXED_ROWS = 48
+FEWEST_FIXED_ROWS, FEWEST_WITHOUT_PANELS = 48, 100
 """Products with fewer rows are not computed by tiles: transformed parameters take up to twice the
-memory, and have to be read from it."""
+memory, and have to be read from it. Without panels, products of a quarter of the rows are slower,
+too."""
 
 FEWEST_CHANGING_ROWS = 256
 """The same where parameters can change: they are transformed for each product."""
@@ -159,11 +160,12 @@ class TiledProduct:
         """
         if not store.takes_tiles(tape) or _fewest_columns(linear, len(offsets)) < FEWEST_COLUMNS:
             return None
-        if rows < (FEWEST_FIXED_ROWS if store.is_fixed else FEWEST_CHANGING_ROWS):
-            return None
-        tiles = TimeTiles.at(offsets, rows, store.dtype, is_precise=is_precise)
         # Panels are fast for any number of rows, as blocks of so few rows lie in the cache.
         in_panels = tape.gains_by_panels(ROWS[-1])
+        fewest = FEWEST_FIXED_ROWS if in_panels else FEWEST_WITHOUT_PANELS
+        if rows < (fewest if store.is_fixed else FEWEST_CHANGING_ROWS):
+            return None
+        tiles = TimeTiles.at(offsets, rows, store.dtype, is_precise=is_precise)
         in_panels &= store.is_fixed or len(offsets) <= MOST_CHANGING_TAPS
         if tiles is None:
             return None
