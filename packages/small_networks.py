@@ -44,6 +44,16 @@ component-node name=tanh component=tanh input=affine
 output-node name=output input=tanh
 """
 
+NAMED_LIKE_A_PART = """
+input-node name=input dim=2
+component name=c type=CompositeComponent num-components=1 component1='type=AffineComponent input-dim=2 output-dim=2'
+component name=c.0 type=AffineComponent input-dim=2 output-dim=3
+component-node name=c component=c input=input
+component-node name=d component=c.0 input=c
+output-node name=output input=d
+"""  # noqa: E501
+"""A component with the name that the first part of a composite component would have."""
+
 
 def network(config: str, seed: int = 0) -> Nnet:
     """A network with random parameters, for a seed always the same."""

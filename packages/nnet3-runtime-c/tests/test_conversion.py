@@ -17,11 +17,11 @@ import pytest
 from c_computer import COMPILER, STRICT, WITH_CBLAS, CComputer
 from nnet3_compiler import compile_computation, compile_looped, looped_requests
 from nnet3_computation import ComputationRequest, IoSpecification, NnetComputation
-from nnet3_descriptors import Nnet, parse_config
+from nnet3_descriptors import Nnet
 from nnet3_runtime_c import to_c
 from nnet3_runtime_c.calls import real
 from nnet3_runtime_c.products import integer_panels, panels
-from small_networks import RECURRENT
+from small_networks import NAMED_LIKE_A_PART, RECURRENT, network
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler here")
 
@@ -37,11 +37,6 @@ component-node name=softmax component=softmax input=relu
 output-node name=output input=softmax
 output-node name=output-side input=affine
 """  # noqa: E501
-
-
-def network(config: str) -> Nnet:
-    """A network with random parameters, always the same."""
-    return parse_config(config, rng=np.random.default_rng(0))
 
 
 def spliced() -> tuple[Nnet, NnetComputation]:
@@ -93,16 +88,7 @@ def test_values(in_source: bool, options: tuple[str, ...]) -> None:
 @needs_compiler
 def test_a_component_with_the_name_of_a_part() -> None:
     """A part of a composite component and a component of the name "c.0" have own weights."""
-    nnet = network(
-        """
-        input-node name=input dim=2
-        component name=c type=CompositeComponent num-components=1 component1='type=AffineComponent input-dim=2 output-dim=2'
-        component name=c.0 type=AffineComponent input-dim=2 output-dim=3
-        component-node name=c component=c input=input
-        component-node name=d component=c.0 input=c
-        output-node name=output input=d
-        """  # noqa: E501
-    )
+    nnet = network(NAMED_LIKE_A_PART)
     request = ComputationRequest(
         inputs=[IoSpecification.from_range("input", 0, 3)],
         outputs=[IoSpecification.from_range("output", 0, 3)],

@@ -16,7 +16,7 @@ from nnet3_descriptors import Nnet, component_class, component_types, parse_conf
 from nnet3_runtime_onnx import ExportError, OnnxComputer, to_onnx
 from nnet3_runtime_onnx.components import translated_types
 from onnx import shape_inference
-from small_networks import RECURRENT, SPLICED, network
+from small_networks import NAMED_LIKE_A_PART, RECURRENT, SPLICED, network
 
 MASKED = """
 input-node name=input dim=4
@@ -273,16 +273,7 @@ def test_filters_of_a_shared_convolution() -> None:
 
 def test_a_component_with_the_name_of_a_part() -> None:
     """A part of a composite component and a component of the name "c.0" have own parameters."""
-    nnet = network(
-        """
-        input-node name=input dim=2
-        component name=c type=CompositeComponent num-components=1 component1='type=AffineComponent input-dim=2 output-dim=2'
-        component name=c.0 type=AffineComponent input-dim=2 output-dim=3
-        component-node name=c component=c input=input
-        component-node name=d component=c.0 input=c
-        output-node name=output input=d
-        """  # noqa: E501
-    )
+    nnet = network(NAMED_LIKE_A_PART)
     expected = x = np.random.default_rng(2).standard_normal((3, 2), dtype=np.float32)
     for affine in (nnet.component("c").components[0], nnet.component("c.0")):
         expected = expected @ affine.linear_params.T + affine.bias_params

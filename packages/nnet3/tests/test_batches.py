@@ -596,28 +596,20 @@ class TestMemory:
         half, quarter, again = seen
         assert quarter <= all_of_them // 4 < again <= half <= all_of_them // 2
 
-    def test_run_that_fails(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A computer whose run failed no longer counts."""
+    @pytest.mark.parametrize(
+        ("owner", "method"), [(NnetComputer, "forward"), (ComputerPool, "_keep")]
+    )
+    def test_run_that_fails(
+        self, owner: type, method: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A computer whose run failed, or that Ctrl-C kept from waiting, no longer counts."""
         model = Model(network(WIDE))
 
         def fail(*_: object) -> NoReturn:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(NnetComputer, "forward", fail)
+        monkeypatch.setattr(owner, method, fail)
         with pytest.raises(KeyboardInterrupt):
-            model.compute(np.zeros((100, WIDTH), np.float32))
-
-        assert model._pool._bytes == 0
-
-    def test_run_that_is_left(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A computer that ran, and that Ctrl-C kept from waiting, does not count for ever."""
-        model = Model(network(WIDE))
-
-        def fail(*_: object) -> NoReturn:
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(ComputerPool, "_keep", fail)
-        with contextlib.suppress(KeyboardInterrupt):
             model.compute(np.zeros((100, WIDTH), np.float32))
         gc.collect()
 
