@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from nnet3_computation import (
+    AcceptInput,
     Command,
     ComputationRequest,
     IoSpecification,
     NnetComputation,
+    NoOperationMarker,
+    ProvideOutput,
     command_table,
 )
 from nnet3_descriptors import Nnet, parse_config
@@ -133,6 +136,15 @@ def computation(
         command_table=command_table(commands),
         **lists,
     )
+
+
+def program_of(
+    given: np.ndarray, matrices: Sequence[tuple[int, int]], commands: Sequence[Command], **more: Any
+) -> NnetComputation:
+    """A computation of `identity`: matrix 1 is the input, and the last matrix is the output."""
+    ends = ProvideOutput(matrix=1 + len(matrices), node=1), NoOperationMarker()
+    program = [AcceptInput(matrix=1, node=0), *commands, *ends]
+    return computation([given.shape, *matrices], program, **more)
 
 
 def has_circle(graph: ComputationGraph) -> bool:

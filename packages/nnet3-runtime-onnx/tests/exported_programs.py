@@ -1,62 +1,28 @@
-"""Small networks, and computations of a few commands, for tests."""
+"""Requests for small networks, what their definition gives, and models that are ready to run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 import onnx
 import onnxruntime
-from nnet3_computation import (
-    AcceptInput,
-    Command,
-    ComputationRequest,
-    IoSpecification,
-    NnetComputation,
-    NoOperationMarker,
-    ProvideOutput,
-)
-from nnet3_runtime_onnx import OnnxComputer
-from small_networks import computation, identity
-
-INPUT, OUTPUT = 0, 1
-"""The numbers of the nodes."""
+from nnet3_computation import ComputationRequest, NnetComputation
+from nnet3_descriptors import Nnet
+from nnet3_runtime_reference import ReferenceComputer
+from small_networks import request_for
 
 
 def request(frames: int, left: int = 1, sequences: int = 1) -> ComputationRequest:
-    """A request of the networks above."""
-    return ComputationRequest(
-        inputs=[IoSpecification.from_range("input", -left, frames, sequences)],
-        outputs=[IoSpecification.from_range("output", 0, frames, sequences)],
-    )
+    """A request for frames from 0 on."""
+    return request_for(range(-left, frames), range(frames), sequences)
 
 
-def program_of(
-    given: np.ndarray,
-    matrices: Sequence[tuple[int, int]],
-    commands: Sequence[Command],
-    **more: Any,
-) -> NnetComputation:
-    """A computation whose input is matrix 1 and whose output is the last matrix."""
-    program = [
-        AcceptInput(matrix=1, node=INPUT),
-        *commands,
-        ProvideOutput(matrix=1 + len(matrices), node=OUTPUT),
-        NoOperationMarker(),
-    ]
-    return computation([given.shape, *matrices], program, **more)
-
-
-def run(
-    given: np.ndarray,
-    matrices: Sequence[tuple[int, int]],
-    commands: Sequence[Command],
-    **more: Any,
-) -> np.ndarray:
-    """The output of ONNX Runtime for these commands."""
-    made = program_of(given, matrices, commands, **more)
-    return OnnxComputer(identity(given.shape[1]), made).forward({"input": given})["output"]
+def defined(
+    nnet: Nnet, computation: NnetComputation, given: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """The outputs by definition."""
+    return ReferenceComputer(nnet, computation).forward(given)
 
 
 def session_of(model: onnx.ModelProto) -> onnxruntime.InferenceSession:

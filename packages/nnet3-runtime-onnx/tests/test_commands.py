@@ -1,193 +1,117 @@
-"""Each command gives the result of its definition in NumPy."""
+"""Each command gives the result of its definition, which is the reference runtime."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-from exported_programs import INPUT, OUTPUT, run
-from nnet3_computation import (
-    AcceptInput,
-    AddRowRanges,
-    AddRows,
-    AddRowsMulti,
-    AddToRowsMulti,
-    AllocMatrixUndefined,
-    AllocMatrixZeroed,
-    Command,
-    CopyRows,
-    CopyRowsMulti,
-    CopyToRowsMulti,
-    DeallocMatrix,
-    GotoLabel,
-    MatrixAdd,
-    MatrixCopy,
-    NoOperationLabel,
-    NoOperationMarker,
-    ProvideOutput,
-    SetConst,
-    SwapMatrix,
-)
-from nnet3_runtime_onnx import OnnxComputer
-from small_networks import computation, identity
+from exported_programs import defined, session_of
+from nnet3_computation import commands as c
+from nnet3_runtime_onnx import OnnxComputer, to_onnx
+from small_networks import computation, identity, program_of
 
 GIVEN = np.arange(24, dtype=np.float32).reshape(6, 4) + 1
-ONES = [AllocMatrixUndefined(matrix=2), SetConst(output=2, alpha=1.0)]
-
-
-def assert_equal(found: np.ndarray, expected: np.ndarray) -> None:
-    """Compares small numbers, which are exact."""
-    np.testing.assert_array_equal(found, expected.astype(np.float32))
-
-
-def test_copy() -> None:
-    """A copy is alpha times the source."""
-    copy = MatrixCopy(output=2, input=1, alpha=-2.0)
-
-    assert_equal(run(GIVEN, [GIVEN.shape], [AllocMatrixUndefined(matrix=2), copy]), -2 * GIVEN)
-
-
-def test_add() -> None:
-    """A sum adds alpha times the source."""
-    add = MatrixAdd(output=2, input=1, alpha=0.5)
-
-    assert_equal(run(GIVEN, [GIVEN.shape], [*ONES, add]), 1 + 0.5 * GIVEN)
-
-
-def test_add_to_zeros() -> None:
-    """Adding to zeros takes no addition."""
-    commands = [AllocMatrixZeroed(matrix=2), MatrixAdd(output=2, input=1, alpha=0.5)]
-
-    assert_equal(run(GIVEN, [GIVEN.shape], commands), 0.5 * GIVEN)
-
-
-def test_parts_of_matrices() -> None:
-    """Parts of one matrix are copied to parts of another; the other elements stay."""
-    parts = [(1, 1, 3, 0, 2), (2, 2, 3, 1, 2)]
-    expected = np.ones((6, 4))
-    expected[2:5, 1:3] = GIVEN[1:4, 0:2]
-
-    found = run(GIVEN, [(6, 4)], [*ONES, MatrixCopy(output=4, input=3)], parts=parts)
-
-    assert_equal(found, expected)
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [[0, 1, 2, 3, 4, 5], [1, 3, 5], [5, 4, 3], [2, 2, 2], [0, -1, 1], [-1, -1], [4, 0, 1, 4]],
-    ids=str,
-)
-def test_copy_rows(rows: list[int]) -> None:
-    """Rows are copied by number; -1 gives zeros."""
-    numbers = np.array(rows)
-    expected = 2 * GIVEN[numbers] * (numbers >= 0)[:, None]
-    commands = [
-        AllocMatrixUndefined(matrix=2),
-        CopyRows(output=2, input=1, indexes=0, alpha=2.0),
-    ]
-
-    assert_equal(run(GIVEN, [(len(rows), 4)], commands, indexes=[rows]), expected)
-
-
-def test_add_rows() -> None:
-    """Rows are added by number; -1 adds nothing."""
-    commands = [*ONES, AddRows(output=2, input=1, indexes=0, alpha=2.0)]
-    expected = 1 + 2 * np.stack([GIVEN[3], 0 * GIVEN[0], GIVEN[3]])
-
-    assert_equal(run(GIVEN, [(3, 4)], commands, indexes=[[3, -1, 3]]), expected)
-
-
+ONES = [c.AllocMatrixUndefined(matrix=2), c.SetConst(output=2, alpha=1.0)]
 PLACES = [(4, 1), (5, 0), (-1, -1), (4, 0), (5, 2), (5, 1)]
-PARTS = [(1, 0, 3, 0, 2), (1, 2, 3, 2, 2)]
+PARTS = [(2, 0, 6, 0, 2), (1, 0, 3, 0, 2), (1, 2, 3, 2, 2)]
+TARGETS = [(4, 1), (-1, -1), (3, 0), (3, 2), (-1, -1), (-1, -1)]
+HALVES = [(2, 0, 3, 0, 4), (2, 3, 3, 0, 4)]
+SWAPPED = [
+    c.SwapMatrix(destination=4, source=2),
+    c.AllocMatrixUndefined(matrix=3),
+    c.MatrixCopy(output=3, input=1),
+    c.MatrixAdd(output=4, input=3),
+    c.DeallocMatrix(matrix=3),
+]
+
+CASES: dict[str, tuple[list[c.Command], dict[str, Any]]] = {
+    "copy": ([*ONES, c.MatrixCopy(output=2, input=1, alpha=-2.0)], {}),
+    "add": ([*ONES, c.MatrixAdd(output=2, input=1, alpha=0.5)], {}),
+    "add to zeros": (
+        [c.AllocMatrixZeroed(matrix=2), c.MatrixAdd(output=2, input=1, alpha=0.5)],
+        {},
+    ),
+    "parts of matrices": (
+        [*ONES, c.MatrixCopy(output=4, input=3)],
+        {"parts": [(1, 1, 3, 0, 2), (2, 2, 3, 1, 2)]},
+    ),
+    "swap": ([*ONES, *SWAPPED], {"matrices": [(6, 4)] * 3}),
+    **{
+        f"{kind.__name__} {rows}": (
+            [*ONES, kind(output=2, input=1, indexes=0, alpha=2.0)],
+            {"indexes": [rows], "matrices": [(len(rows), 4)]},
+        )
+        for kind, rows in (
+            (c.CopyRows, [0, 1, 2, 3, 4, 5]),
+            (c.CopyRows, [1, 3, 5]),
+            (c.CopyRows, [5, 4, 3]),
+            (c.CopyRows, [2, 2, 2]),
+            (c.CopyRows, [0, -1, 1]),
+            (c.CopyRows, [-1, -1]),
+            (c.CopyRows, [4, 0, 1, 4]),
+            (c.AddRows, [3, -1, 3]),
+        )
+    },
+    **{
+        kind.__name__: (
+            [*ONES, kind(output=3, indexes_multi=0, alpha=3.0)],
+            {"indexes_multi": [PLACES], "parts": PARTS},
+        )
+        for kind in (c.CopyRowsMulti, c.AddRowsMulti)
+    },
+    **{
+        kind.__name__: (
+            [*ONES, kind(input=1, indexes_multi=0, alpha=2.0)],
+            {"indexes_multi": [TARGETS], "parts": HALVES},
+        )
+        for kind in (c.CopyToRowsMulti, c.AddToRowsMulti)
+    },
+    **{
+        f"AddRowRanges {ranges}": (
+            [*ONES, c.AddRowRanges(output=2, input=1, indexes_ranges=0, alpha=2.0)],
+            {"indexes_ranges": [ranges], "matrices": [(len(ranges), 4)]},
+        )
+        for ranges in (  # each of them is summed by another method
+            [(0, 2), (2, 4), (4, 6)],
+            [(0, 1), (3, 4), (-1, -1)],
+            [(0, 6), (0, 6), (1, 3), (-1, -1)],
+            [(0, 2), (1, 3), (2, 4), (3, 5), (4, 6)],
+            [(1, 2), (2, 3), (0, 6), (2, 6), (2, 4), (3, 6)],
+            [(0, 1), (1, 2), (2, 3), (3, 4), (4, 6)],
+        )
+    },
+}
+"""Commands with their lists and parts; the output is as large as the input, if nothing is said."""
 
 
-def rows_of_parts() -> np.ndarray:
-    """The rows of PARTS in the order of PLACES."""
-    first, second, none = GIVEN[0:3, 0:2], GIVEN[2:5, 2:4], np.zeros(2)
-    return np.stack([first[1], second[0], none, first[0], second[2], second[1]])
+@pytest.mark.parametrize(("commands", "more"), CASES.values(), ids=CASES)
+def test_commands(commands: list[c.Command], more: dict[str, Any]) -> None:
+    """Small numbers, which are exact, are those of the definition."""
+    program = program_of(GIVEN, commands=commands, **{"matrices": [(6, 4)], **more})
 
+    found = OnnxComputer(identity(4), program).forward({"input": GIVEN})
 
-@pytest.mark.parametrize("command", [CopyRowsMulti, AddRowsMulti])
-def test_rows_of_several(command: type[CopyRowsMulti] | type[AddRowsMulti]) -> None:
-    """Rows of several submatrices are copied or added."""
-    parts = [(2, 0, 6, 0, 2), *PARTS]
-    commands = [*ONES, command(output=3, indexes_multi=0, alpha=3.0)]
-    expected = np.ones((6, 4))
-    before = 1 if command is AddRowsMulti else 0
-    expected[:, :2] = before + 3 * rows_of_parts()
-
-    found = run(GIVEN, [(6, 4)], commands, parts=parts, indexes_multi=[PLACES])
-
-    assert_equal(found, expected)
-
-
-@pytest.mark.parametrize("command", [CopyToRowsMulti, AddToRowsMulti])
-def test_to_rows_of_several(command: type[CopyToRowsMulti] | type[AddToRowsMulti]) -> None:
-    """Rows of several submatrices are set, or added to; others stay."""
-    places = [(4, 1), (-1, -1), (3, 0), (3, 2), (-1, -1), (-1, -1)]
-    parts = [(2, 0, 3, 0, 4), (2, 3, 3, 0, 4)]
-    expected = np.ones((6, 4))
-    before = 1 if command is AddToRowsMulti else 0
-    for row, target in ((0, 4), (2, 0), (3, 2)):
-        expected[target] = before + 2 * GIVEN[row]
-    commands = [*ONES, command(input=1, indexes_multi=0, alpha=2.0)]
-
-    found = run(GIVEN, [(6, 4)], commands, parts=parts, indexes_multi=[places])
-
-    assert_equal(found, expected)
-
-
-@pytest.mark.parametrize(
-    "ranges",
-    [
-        [(0, 2), (2, 4), (4, 6)],
-        [(0, 1), (3, 4), (-1, -1)],
-        [(0, 6), (0, 6), (1, 3), (-1, -1)],
-        [(0, 2), (1, 3), (2, 4), (3, 5), (4, 6)],
-        [(1, 2), (2, 3), (0, 6), (2, 6), (2, 4), (3, 6)],
-        [(0, 1), (1, 2), (2, 3), (3, 4), (4, 6)],
-    ],
-    ids=str,
-)
-def test_sums_of_ranges(ranges: list[tuple[int, int]]) -> None:
-    """Ranges of rows are summed, by each of the methods."""
-    commands = [*ONES, AddRowRanges(output=2, input=1, indexes_ranges=0, alpha=2.0)]
-    sums = [GIVEN[max(begin, 0) : max(end, 0)].sum(axis=0) for begin, end in ranges]
-
-    found = run(GIVEN, [(len(ranges), 4)], commands, indexes_ranges=[ranges])
-
-    assert_equal(found, 1 + 2 * np.stack(sums))
-
-
-def test_swap() -> None:
-    """A matrix is handed over."""
-    commands: list[Command] = [
-        *ONES,
-        SwapMatrix(destination=4, source=2),
-        AllocMatrixUndefined(matrix=3),
-        MatrixCopy(output=3, input=1),
-        MatrixAdd(output=4, input=3),
-        DeallocMatrix(matrix=3),
-    ]
-
-    assert_equal(run(GIVEN, [(6, 4)] * 3, commands), 1 + GIVEN)
+    expected = defined(identity(4), program, {"input": GIVEN})
+    np.testing.assert_array_equal(found["output"], expected["output"])
 
 
 def test_a_round_frees_what_the_start_kept() -> None:
     """A matrix that exists before a round, which accepts it again and frees it, is no state."""
     rounds = [
-        AcceptInput(matrix=1, node=INPUT),
-        MatrixCopy(output=2, input=1),
-        ProvideOutput(matrix=2, node=OUTPUT),
-        NoOperationMarker(),
+        c.AcceptInput(matrix=1, node=0),
+        c.MatrixCopy(output=2, input=1),
+        c.ProvideOutput(matrix=2, node=1),
+        c.NoOperationMarker(),
     ]
     program = [
-        AllocMatrixUndefined(matrix=2),
+        c.AllocMatrixUndefined(matrix=2),
         *rounds,
-        NoOperationLabel(),
+        c.NoOperationLabel(),
         *rounds[:2],
-        DeallocMatrix(matrix=1),
+        c.DeallocMatrix(matrix=1),
         *rounds[2:],
-        GotoLabel(label=5),
+        c.GotoLabel(label=5),
     ]
     computer = OnnxComputer(identity(2), computation([(3, 2)] * 2, program))
 
@@ -199,20 +123,81 @@ def test_a_round_frees_what_the_start_kept() -> None:
 def test_a_second_segment_copies_rows_that_nothing_reads() -> None:
     """A matrix of the first segment without used rows is not state, but exists."""
     program = [
-        AcceptInput(matrix=1, node=INPUT),
-        AllocMatrixZeroed(matrix=2),
-        MatrixCopy(output=2, input=1),
-        ProvideOutput(matrix=2, node=OUTPUT),
-        NoOperationMarker(),
-        AcceptInput(matrix=3, node=INPUT),
-        AllocMatrixZeroed(matrix=4),
-        MatrixCopy(output=4, input=2),
-        MatrixCopy(output=4, input=3),
-        ProvideOutput(matrix=4, node=OUTPUT),
-        NoOperationMarker(),
+        c.AcceptInput(matrix=1, node=0),
+        c.AllocMatrixZeroed(matrix=2),
+        c.MatrixCopy(output=2, input=1),
+        c.ProvideOutput(matrix=2, node=1),
+        c.NoOperationMarker(),
+        c.AcceptInput(matrix=3, node=0),
+        c.AllocMatrixZeroed(matrix=4),
+        c.MatrixCopy(output=4, input=2),
+        c.MatrixCopy(output=4, input=3),
+        c.ProvideOutput(matrix=4, node=1),
+        c.NoOperationMarker(),
     ]
     computer = OnnxComputer(identity(2), computation([(3, 2)] * 4, program))
 
     for number in range(2):
         rows = GIVEN[:3, :2] + number
         np.testing.assert_array_equal(computer.forward({"input": rows})["output"], rows)
+
+
+ROWS, COLUMNS = 7, 5
+COUNT = 3
+"""Number of matrices besides the input."""
+
+
+def random_commands(seed: int) -> tuple[list[c.Command], dict[str, Any]]:
+    """Commands on parts of matrices, with the parts and lists that they name."""
+    rng = np.random.default_rng(seed)
+    commands: list[c.Command] = [c.AllocMatrixZeroed(matrix=2 + k) for k in range(COUNT)]
+    more: dict[str, Any] = {"parts": [], "indexes": [], "indexes_multi": []}
+
+    def part(matrix: int, rows: int, columns: int) -> int:
+        row, column = rng.integers(ROWS - rows + 1), rng.integers(COLUMNS - columns + 1)
+        more["parts"].append((matrix, row, rows, column, columns))
+        return 1 + COUNT + len(more["parts"])
+
+    def listed(kind: str, values: Any) -> dict[str, int]:
+        more[kind].append(values)
+        return {kind: len(more[kind]) - 1}
+
+    for _ in range(25):
+        rows, columns = rng.integers(1, ROWS + 1), rng.integers(1, COLUMNS + 1)
+        target = 2 + rng.integers(COUNT)
+        others = [each for each in range(1, 2 + COUNT) if each != target]
+        source = rng.choice(others)
+        to = {"output": part(target, rows, columns), "alpha": float(rng.choice([1, 1, 1, -1, 2]))}
+        match rng.choice(["const", "copy", "add", "rows", "multi"]):
+            case "const":
+                commands.append(c.SetConst(**to))
+            case "copy":
+                commands.append(c.MatrixCopy(**to, input=part(source, rows, columns)))
+            case "add":
+                commands.append(c.MatrixAdd(**to, input=part(source, rows, columns)))
+            case "rows":
+                height = rng.integers(1, ROWS + 1)
+                chosen = listed("indexes", rng.integers(-1, height, rows))
+                commands.append(c.CopyRows(**to, **chosen, input=part(source, height, columns)))
+            case _:
+                numbers = rng.choice([part(each, 2, columns) for each in others], rows)
+                pairs = np.stack([numbers, rng.integers(0, 2, rows)], axis=1)
+                commands.append(c.CopyRowsMulti(**to, **listed("indexes_multi", pairs)))
+    return commands, more
+
+
+@pytest.mark.parametrize("leading", [None, 3, "sequences"])
+@pytest.mark.parametrize("seed", range(20))
+def test_random_parts(seed: int, leading: int | str | None) -> None:
+    """Matrices written and read in parts, in random order, with and without a leading axis."""
+    given = np.random.default_rng(seed).integers(-3, 4, (ROWS, COLUMNS)).astype(np.float32)
+    commands, more = random_commands(seed)
+    program = program_of(given, [(ROWS, COLUMNS)] * COUNT, commands, **more)
+    nnet = identity(COLUMNS)
+    expected = defined(nnet, program, {"input": given})["output"]
+    inputs = given if leading is None else np.stack([given, 2 * given, given])
+
+    model = to_onnx(nnet, program, sequences=leading)
+
+    [found] = session_of(model).run(["output"], {"input": inputs})
+    np.testing.assert_array_equal(found if leading is None else found[0], expected)

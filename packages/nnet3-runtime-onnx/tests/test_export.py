@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import Any
 
 import attrs
 import numpy as np
 import pytest
-from exported_programs import request, session_of
+from exported_programs import defined, request, session_of
 from nnet3_compiler import CompilerOptions, compile_computation, compile_looped, looped_requests
 from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet, component_class, component_types, parse_config, set_test_mode
 from nnet3_runtime_onnx import ExportError, OnnxComputer, to_onnx
 from nnet3_runtime_onnx.components import translated_types
 from onnx import shape_inference
-from small_networks import NAMED_LIKE_A_PART, RECURRENT, SPLICED, network
+from small_networks import (
+    NAMED_LIKE_A_PART,
+    RECURRENT,
+    SPLICED,
+    network,
+    request_for,
+    stacked,
+)
 
-MASKED = """
-input-node name=input dim=4
-component name=first type=DropoutComponent dim=4 dropout-proportion=0.5
-component name=second type=SpecAugmentTimeMaskComponent dim=4 zeroed-proportion=0.2
-component name=unused type=DropoutComponent dim=4 dropout-proportion=0.5
-component-node name=first component=first input=input
-component-node name=second component=second input=first
-component-node name=unused component=unused input=first
-output-node name=output input=second
-"""
+MASKED = stacked(
+    4,
+    "first Dropout dim=4 dropout-proportion=0.5",
+    "unused Dropout dim=4 dropout-proportion=0.5",
+    "second SpecAugmentTimeMask dim=4 zeroed-proportion=0.2 input=first",
+)
 
 
 def test_names() -> None:
@@ -48,14 +50,8 @@ def test_names() -> None:
 
 def test_what_a_recurrence_knows_before_is_multiplied_once() -> None:
     """Rows of an earlier layer take one product for all steps; a step multiplies only its state."""
-    nnet = network("""
-input-node name=input dim=4
-component name=before type=AffineComponent input-dim=4 output-dim=6
-component name=both type=AffineComponent input-dim=11 output-dim=5
-component-node name=before component=before input=input
-component-node name=both component=both input=Append(before, IfDefined(Offset(both, -1)))
-output-node name=output input=both
-""")
+    both = "both Affine input-dim=11 output-dim=5 input=Append(before, IfDefined(Offset(both, -1)))"
+    nnet = network(stacked(4, "before Affine input-dim=4 output-dim=6", both))
     computation = compile_computation(nnet, request(12, left=0))
 
     model = to_onnx(nnet, computation)
@@ -75,60 +71,36 @@ output-node name=output input=both
         "both.linear_params.transposed.0:6",
         "both.linear_params.transposed.6:11",
     ]
-    given = np.random.default_rng(0).standard_normal((12, 4)).astype(np.float32)
-    before, both = nnet.components
-    known = given @ before.linear_params.T + before.bias_params
-    expected = np.zeros((13, 5), np.float32)
-    for t in range(12):
-        row = np.concatenate([known[t], expected[t - 1]])
-        expected[t] = both.linear_params @ row + both.bias_params
-    [actual] = session_of(model).run(["output"], {"input": given})
-    np.testing.assert_allclose(actual, expected[:12], rtol=0, atol=1e-5)
+    given = {"input": np.random.default_rng(0).standard_normal((12, 4)).astype(np.float32)}
+    [actual] = session_of(model).run(["output"], given)
+    expected = defined(nnet, computation, given)["output"]
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5)
+
+
+CELLS = """
+dim-range-node name=c input-node=both dim-offset=0 dim=2
+dim-range-node name=m input-node=both dim-offset=2 dim=2
+""" + stacked(
+    8,
+    "lstm LstmNonlinearity cell-dim=2 input=Append(input, IfDefined(Offset(c, -1)))",
+    "both BackpropTruncation dim=4 scale=1.0",
+    "affine Affine input-dim=2 output-dim=3 input=m",
+)
+STATISTICS = stacked(
+    8,
+    "statistics StatisticsExtraction input-dim=8 include-variance=true",
+    "pooling StatisticsPooling input-dim=17 output-stddevs=true left-context=0 right-context=5",
+)
 
 
 @pytest.mark.parametrize(
-    ("config", "frames"),
-    [
-        pytest.param(
-            """
-input-node name=input dim=8
-component name=lstm type=LstmNonlinearityComponent cell-dim=2
-component name=both type=BackpropTruncationComponent dim=4 scale=1.0
-component name=affine type=AffineComponent input-dim=2 output-dim=3
-dim-range-node name=c input-node=both dim-offset=0 dim=2
-component-node name=lstm component=lstm input=Append(input, IfDefined(Offset(c, -1)))
-component-node name=both component=both input=lstm
-dim-range-node name=m input-node=both dim-offset=2 dim=2
-component-node name=affine component=affine input=m
-output-node name=output input=affine
-""",
-            5,
-            id="cells",
-        ),
-        pytest.param(
-            """
-input-node name=input dim=8
-component name=statistics type=StatisticsExtractionComponent input-dim=8 include-variance=true
-component name=pooling type=StatisticsPoolingComponent input-dim=17 output-stddevs=true \
-  left-context=0 right-context=5 num-log-count-features=0
-component-node name=statistics component=statistics input=input
-component-node name=pooling component=pooling input=statistics
-output-node name=output input=Round(pooling, 6)
-""",
-            1,
-            id="statistics",
-        ),
-    ],
+    ("config", "frames"), [(CELLS, 5), (STATISTICS, 1)], ids=["cells", "statistics"]
 )
 def test_columns_are_not_joined_to_be_cut_again(config: str, frames: int) -> None:
     """Cells and outputs, or sums and sums of squares, stay separate tensors until all are read."""
     nnet = network(config)
-    wanted = ComputationRequest(
-        inputs=[IoSpecification.from_range("input", 0, 6)],
-        outputs=[IoSpecification.from_range("output", 0, frames)],
-    )
 
-    model = to_onnx(nnet, compile_computation(nnet, wanted))
+    model = to_onnx(nnet, compile_computation(nnet, request_for(range(6), range(frames))))
 
     joined = [
         node.output[0]
@@ -140,20 +112,17 @@ def test_columns_are_not_joined_to_be_cut_again(config: str, frames: int) -> Non
 
 def test_rows_that_nothing_changes_are_joined_once() -> None:
     """Two readers of different rows of a NoOpComponent share the joined rows."""
-    nnet = network("""
-input-node name=input dim=2
-component name=even type=SigmoidComponent dim=2
-component name=odd type=TanhComponent dim=2
-component name=same type=NoOpComponent dim=2
-component name=first type=AffineComponent input-dim=2 output-dim=3
-component name=second type=AffineComponent input-dim=2 output-dim=3
-component-node name=even component=even input=input
-component-node name=odd component=odd input=input
-component-node name=same component=same input=Switch(even, odd)
-component-node name=first component=first input=same
-component-node name=second component=second input=Offset(same, -1)
-output-node name=output input=Sum(first, second)
-""")
+    nnet = network(
+        stacked(
+            2,
+            "even Sigmoid dim=2",
+            "odd Tanh dim=2 input=input",
+            "same NoOp dim=2 input=Switch(even, odd)",
+            "first Affine input-dim=2 output-dim=3",
+            "second Affine input-dim=2 output-dim=3 input=Offset(same, -1)",
+            "sum NoOp dim=3 input=Sum(first, second)",
+        )
+    )
 
     model = to_onnx(nnet, compile_computation(nnet, request(6)))
 
@@ -179,17 +148,6 @@ output-node name=output input=norm2
 """
 
 
-def convolved(component: Any, x: np.ndarray) -> np.ndarray:
-    """The output of a convolution for (frames, height x channels), padded with zeros."""
-    frames = len(x)
-    padded = np.pad(x.reshape(frames, component.height_in, -1), [(1, 1), (1, 1), (0, 0)])
-    parts = np.split(component.linear_params, len(component.offsets), axis=1)
-    y = np.zeros((frames, component.height_out, component.num_filters_out))
-    for (time, height), part in zip(component.offsets, parts, strict=True):
-        y += padded[1 + time :, 1 + height :][:frames, : component.height_out] @ part.T
-    return (y + component.bias_params).reshape(frames, -1)
-
-
 def test_convolutions_in_a_row_are_images() -> None:
     """Axes are exchanged only before the first and after the last convolution; no node pads."""
     nnet = network(CONVOLUTIONS)
@@ -202,22 +160,17 @@ def test_convolutions_in_a_row_are_images() -> None:
     nnet = nnet.with_components({"norm": norm})
     rows = np.random.default_rng(2).standard_normal((2, 6, 4), dtype=np.float32)
 
-    model = to_onnx(nnet, compile_computation(nnet, request(6, left=0)), sequences="n")
+    computation = compile_computation(nnet, request(6, left=0))
+
+    model = to_onnx(nnet, computation, sequences="n")
 
     counts = Counter(node.op_type for node in model.graph.node)
     assert counts["Conv"] == counts["BatchNormalization"] == counts["Transpose"] == 2
     assert not counts["Concat"]
 
-    def normalized(x: np.ndarray) -> np.ndarray:
-        blocks = np.maximum(x, 0).reshape(len(x), -1, 3)
-        return ((blocks - norm.stats_mean) / np.sqrt(norm.stats_var + norm.epsilon)).reshape(
-            x.shape
-        )
-
     [found] = session_of(model).run(["output"], {"input": rows})
     for each, output in zip(rows, found, strict=True):
-        first = normalized(convolved(nnet.component("first"), each))
-        expected = normalized(convolved(nnet.component("second"), first) + 0.5 * first)
+        expected = defined(nnet, computation, {"input": each})["output"]
         np.testing.assert_allclose(output, expected, rtol=0, atol=1e-5)
 
 
@@ -229,30 +182,26 @@ def test_rows_of_a_convolution_beside_its_image() -> None:
         inputs=[IoSpecification.from_range("input", 0, 6)],
         outputs=[IoSpecification.from_range(name, 1, 4) for name in ("output", "rows")],
     )
-    rows = np.random.default_rng(3).standard_normal((6, 4), dtype=np.float32)
+    computation = compile_computation(nnet, wanted)
+    given = {"input": np.random.default_rng(3).standard_normal((6, 4), dtype=np.float32)}
 
-    model = to_onnx(nnet, compile_computation(nnet, wanted))
+    [found] = session_of(to_onnx(nnet, computation)).run(["rows"], given)
 
-    [found] = session_of(model).run(["rows"], {"input": rows})
-    expected = np.maximum(convolved(nnet.component("first"), rows), 0)[2:5]
+    expected = defined(nnet, computation, given)["rows"]
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
 def test_filters_of_a_shared_convolution() -> None:
     """Nodes that share a convolution, with their times in another order, have own filters."""
-    nnet = network(
-        """
-        input-node name=input dim=2
-        component name=c type=TimeHeightConvolutionComponent num-filters-in=1 num-filters-out=1 height-in=2 height-out=2 height-offsets=0 time-offsets=0,2,5
-        component name=tanh type=TanhComponent dim=2
-        component-node name=c component=c input=input
-        component-node name=tanh component=tanh input=input
-        component-node name=again component=c input=tanh
-        output-node name=output input=c
-        output-node name=other input=again
-        """  # noqa: E501
+    convolution = (
+        "c TimeHeightConvolution num-filters-in=1 num-filters-out=1 height-in=2 height-out=2 "
+        "height-offsets=0 time-offsets=0,2,5"
     )
-    x = np.random.default_rng(2).standard_normal((2, 30, 2), dtype=np.float32)
+    nnet = network(
+        "component-node name=again component=c input=tanh\noutput-node name=other input=again\n"
+        + stacked(2, "tanh Tanh dim=2", f"{convolution} input=input")
+    )
+    given = {"input": np.random.default_rng(2).standard_normal((60, 2), dtype=np.float32)}
     wanted = ComputationRequest(
         inputs=[IoSpecification.from_range("input", 0, 30, 2)],
         outputs=[
@@ -262,25 +211,21 @@ def test_filters_of_a_shared_convolution() -> None:
     )
     computation = compile_computation(nnet, wanted)
 
-    found = OnnxComputer(nnet, computation).forward({"input": x.reshape(-1, 2)})
+    found = OnnxComputer(nnet, computation).forward(given)
 
-    c = nnet.component("c")
-    for name, rows, step in (("output", x, 2), ("other", np.tanh(x), 4)):
-        seen = np.stack([rows[:, offset:][:, :17:step] for offset in c.time_offsets])
-        expected = np.einsum("k,knth->nth", c.linear_params[0], seen) + c.bias_params
-        np.testing.assert_allclose(found[name], expected.reshape(-1, 2), atol=1e-5)
+    for name, expected in defined(nnet, computation, given).items():
+        np.testing.assert_allclose(found[name], expected, atol=1e-5)
 
 
 def test_a_component_with_the_name_of_a_part() -> None:
     """A part of a composite component and a component of the name "c.0" have own parameters."""
     nnet = network(NAMED_LIKE_A_PART)
-    expected = x = np.random.default_rng(2).standard_normal((3, 2), dtype=np.float32)
-    for affine in (nnet.component("c").components[0], nnet.component("c.0")):
-        expected = expected @ affine.linear_params.T + affine.bias_params
+    computation = compile_computation(nnet, request(3, left=0))
+    given = {"input": np.random.default_rng(2).standard_normal((3, 2), dtype=np.float32)}
 
-    found = OnnxComputer(nnet, compile_computation(nnet, request(3, left=0))).forward({"input": x})
+    found = OnnxComputer(nnet, computation).forward(given)["output"]
 
-    np.testing.assert_allclose(found["output"], expected, atol=1e-5)
+    np.testing.assert_allclose(found, defined(nnet, computation, given)["output"], atol=1e-5)
 
 
 def test_parameters_are_there_once() -> None:
@@ -297,20 +242,14 @@ def test_parameters_are_there_once() -> None:
 def test_windows_are_there_once() -> None:
     """The frames of windows that move are stored once for counts, sums and sums of squares."""
     nnet = network(
-        """
-        input-node name=input dim=4
-        component name=sums type=StatisticsExtractionComponent input-dim=4 include-variance=true
-        component name=pool type=StatisticsPoolingComponent input-dim=9 left-context=2 \
-right-context=2 output-stddevs=true
-        component-node name=sums component=sums input=input
-        component-node name=pool component=pool input=sums
-        output-node name=output input=pool
-        """
+        stacked(
+            4,
+            "sums StatisticsExtraction input-dim=4",
+            "pool StatisticsPooling input-dim=9 left-context=2 right-context=2 output-stddevs=true",
+        )
     )
-    given, wanted = IoSpecification.from_range("input", -2, 10), request(8).outputs
-    computation = compile_computation(nnet, ComputationRequest(inputs=[given], outputs=wanted))
 
-    model = to_onnx(nnet, computation)
+    model = to_onnx(nnet, compile_computation(nnet, request_for(range(-2, 10), range(8))))
 
     assert sum("ranges" in tensor.name for tensor in model.graph.initializer) == 1
 
@@ -376,12 +315,7 @@ def test_what_is_refused() -> None:
 def test_test_mode_is_not_refused() -> None:
     """Dropout in test mode is exported: it scales."""
     nnet = network(MASKED)
-    nnet = nnet.with_components(
-        {
-            name: attrs.evolve(nnet.component(name), test_mode=True)
-            for name in ("first", "second", "unused")
-        }
-    )
+    nnet = set_test_mode(nnet)
     rows = np.ones((4, 4), np.float32)
 
     outputs = OnnxComputer(nnet, compile_computation(nnet, request(3))).forward({"input": rows})
@@ -406,12 +340,11 @@ def test_nodes_with_the_names_of_parameters() -> None:
     )
     computation = compile_computation(nnet, request)
     values = {given: np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)}
-    state = nnet.state_dict()
-    expected = values[given] @ state["affine.linear_params"].T + state["affine.bias_params"]
 
-    np.testing.assert_allclose(
-        OnnxComputer(nnet, computation).forward(values)[wanted], expected, rtol=1e-5, atol=1e-5
-    )
+    found = OnnxComputer(nnet, computation).forward(values)[wanted]
+
+    expected = defined(nnet, computation, values)[wanted]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["state.a", "next_state.a"])
