@@ -21,66 +21,53 @@ from nnet3_descriptors import (
     Nnet,
     OutputNode,
 )
-from nnet3_descriptors.descriptors import (
-    Const,
-    Failover,
-    ForwardingDescriptor,
-    IfDefined,
-    Node,
-    Offset,
-    ReplaceIndex,
-    Round,
-    Scale,
-    Sum,
-    SumDescriptor,
-    Switch,
-)
+from nnet3_descriptors import descriptors as d
 
 Index = tuple[int, int, int]
 Cindex = tuple[str, int, int, int]
 
 
-def map_to_input(leaf: ForwardingDescriptor, index: Index) -> Cindex:
+def map_to_input(leaf: d.ForwardingDescriptor, index: Index) -> Cindex:
     """The cindex that a forwarding descriptor reads."""
     n, t, x = index
     match leaf:
-        case Node(name):
+        case d.Node(name):
             return (name, n, t, x)
-        case Scale(_, source):
+        case d.Scale(_, source):
             return map_to_input(source, index)
-        case Offset(source, t_offset, x_offset):
+        case d.Offset(source, t_offset, x_offset):
             return map_to_input(source, (n, t + t_offset, x + x_offset))
-        case Switch(sources):
+        case d.Switch(sources):
             return map_to_input(sources[t % len(sources)], index)
-        case Round(source, t_modulus):
+        case d.Round(source, t_modulus):
             return map_to_input(source, (n, t // t_modulus * t_modulus, x))
-        case ReplaceIndex(source, "t", value):
+        case d.ReplaceIndex(source, "t", value):
             return map_to_input(source, (n, value, x))
-        case ReplaceIndex(source, "x", value):
+        case d.ReplaceIndex(source, "x", value):
             return map_to_input(source, (n, t, value))
     raise TypeError(leaf)
 
 
-def inputs_of_sum(part: SumDescriptor, index: Index) -> set[Cindex]:
+def inputs_of_sum(part: d.SumDescriptor, index: Index) -> set[Cindex]:
     """All cindexes that a sum descriptor might read."""
     return {map_to_input(leaf, index) for leaf in part.leaves}
 
 
-def evaluate_sum(part: SumDescriptor, index: Index, have: set[Cindex]) -> set[Cindex] | None:
+def evaluate_sum(part: d.SumDescriptor, index: Index, have: set[Cindex]) -> set[Cindex] | None:
     """The cindexes that a sum reads if exactly `have` are computable; None if it cannot be."""
     match part:
-        case ForwardingDescriptor():
+        case d.ForwardingDescriptor():
             cindex = map_to_input(part, index)
             return {cindex} if cindex in have else None
-        case Sum(first, second):
+        case d.Sum(first, second):
             one, other = evaluate_sum(first, index, have), evaluate_sum(second, index, have)
             return None if one is None or other is None else one | other
-        case Failover(first, second):
+        case d.Failover(first, second):
             one = evaluate_sum(first, index, have)
             return evaluate_sum(second, index, have) if one is None else one
-        case IfDefined(source):
+        case d.IfDefined(source):
             return evaluate_sum(source, index, have) or set()
-        case Const():
+        case d.Const():
             return set()
     raise TypeError(part)
 
@@ -264,12 +251,12 @@ def usable_counts(nnet: Nnet, request: ComputationRequest, graph: OneByOne) -> C
     return counts
 
 
-def lacking_of_sum(part: SumDescriptor, index: Index, have: set[Cindex]) -> set[Cindex]:
+def lacking_of_sum(part: d.SumDescriptor, index: Index, have: set[Cindex]) -> set[Cindex]:
     """The absent cindexes that keep a sum from being computed."""
     match part:
-        case Sum(first, second):
+        case d.Sum(first, second):
             return lacking_of_sum(first, index, have) | lacking_of_sum(second, index, have)
-        case IfDefined():
+        case d.IfDefined():
             return set()
         case _ if evaluate_sum(part, index, have) is not None:
             return set()
@@ -277,11 +264,11 @@ def lacking_of_sum(part: SumDescriptor, index: Index, have: set[Cindex]) -> set[
             return inputs_of_sum(part, index) - have
 
 
-def terms(part: SumDescriptor) -> list[SumDescriptor]:
+def terms(part: d.SumDescriptor) -> list[d.SumDescriptor]:
     """What a sum of sums consists of."""
     return (
         [each for term in part.operands for each in terms(term)]
-        if isinstance(part, Sum)
+        if isinstance(part, d.Sum)
         else [part]
     )
 
@@ -308,7 +295,7 @@ def lacking(nnet: Nnet, cindex: Cindex, have: set[Cindex]) -> set[Cindex]:
     return might_read(nnet, cindex) - have
 
 
-def inputs_of_sum_at_any_time(part: SumDescriptor) -> set[Cindex]:
+def inputs_of_sum_at_any_time(part: d.SumDescriptor) -> set[Cindex]:
     """The cindexes that a sum might read at enough times for any Switch."""
     return {each for t in range(60) for each in inputs_of_sum(part, (0, t, 0))}
 

@@ -12,12 +12,7 @@ from hypothesis import note
 from hypothesis import strategies as st
 from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import ComponentNode, Nnet, parse_config
-from nnet3_descriptors.descriptors import (
-    Failover,
-    IfDefined,
-    Offset,
-    SumDescriptor,
-)
+from nnet3_descriptors.descriptors import Failover, IfDefined, Offset, SumDescriptor
 from random_descriptors import MAX_OFFSET, leaves, mean_lines, node_lines, sums
 
 STEP = (30, 8)

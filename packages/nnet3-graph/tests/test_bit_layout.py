@@ -162,18 +162,9 @@ def test_change_frame(some, t_first, num_t, single):
     if single:
         some = {row for row in some if row[0] == row[2] == 0}
     num_patterns, num_x, x_first = (1, 1, 0) if single else (PATTERNS, 3, FIRST_X)
-    old, new = (
-        BitLayout(
-            t_first=first,
-            num_t=count,
-            x_first=x_first,
-            num_x=num_x,
-            num_patterns=num_patterns,
-            t_guard=2,
-            x_guard=0,
-        )
-        for first, count in ((FIRST_T, LAST_T - FIRST_T + 1), (t_first, num_t))
-    )
+    box = {"x_first": x_first, "num_x": num_x, "num_patterns": num_patterns}
+    old = attrs.evolve(layout(t_guard=2, x_guard=0), **box)
+    new = attrs.evolve(old, t_first=t_first, num_t=num_t)
 
     changed = change_layout(bits(some, old), old, new)
 

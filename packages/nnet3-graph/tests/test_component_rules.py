@@ -2,25 +2,17 @@
 
 from unittest import mock
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_computation import ComputationRequest, IoSpecification
-from nnet3_descriptors import parse_config
 from nnet3_descriptors.components import TdnnComponent
 from nnet3_descriptors.components.index_rules import AtOffsets
 from nnet3_descriptors.indexes import as_indexes
 from nnet3_graph import ComputationGraphBuilder
 from nnet3_graph.nodes.rules import component_rule
 from nnet3_graph.rules import NEVER, All, Asked, ByTime, Optional, Shift
-
-NETWORK = """
-input-node name=input dim={input_dim}
-component name=c {config}
-component-node name=c component=c input=input
-output-node name=output input=c
-"""
+from small_networks import network, stacked
 
 INDEX_SETS = st.sets(
     st.tuples(st.integers(0, 2), st.integers(-9, 9), st.integers(0, 1)), min_size=1, max_size=40
@@ -42,26 +34,24 @@ def build(nnet, request):
 @pytest.mark.parametrize(
     ("config", "input_dim"),
     [
-        ("type=TdnnComponent input-dim=1 output-dim=1 time-offsets=2,-1", 1),
-        ("type=TimeHeightConvolutionComponent num-filters-in=1 num-filters-out=1 height-in=1 "
+        ("Tdnn input-dim=1 output-dim=1 time-offsets=2,-1", 1),
+        ("TimeHeightConvolution num-filters-in=1 num-filters-out=1 height-in=1 "
          "height-out=1 height-offsets=0 time-offsets=-3,0,1 required-time-offsets=0", 1),
-        ("type=RestrictedAttentionComponent key-dim=1 value-dim=1 num-left-inputs=2 "
+        ("RestrictedAttention key-dim=1 value-dim=1 num-left-inputs=2 "
          "num-right-inputs=1 time-stride=2 num-left-inputs-required=0", 7),
-        ("type=StatisticsExtractionComponent input-dim=1 input-period=2 output-period=6", 1),
-        ("type=StatisticsExtractionComponent input-dim=1", 1),
-        ("type=StatisticsPoolingComponent input-dim=3 left-context=4 right-context=2 "
+        ("StatisticsExtraction input-dim=1 input-period=2 output-period=6", 1),
+        ("StatisticsExtraction input-dim=1", 1),
+        ("StatisticsPooling input-dim=3 left-context=4 right-context=2 "
          "input-period=2", 3),
-        ("type=StatisticsPoolingComponent input-dim=3 left-context=0 right-context=3", 3),
-        ("type=ConstantComponent output-dim=2", 2),
-        ("type=NoOpComponent dim=1", 1),
+        ("StatisticsPooling input-dim=3 left-context=0 right-context=3", 3),
+        ("Constant output-dim=2", 2),
+        ("NoOp dim=1", 1),
     ],
 )  # fmt: skip
 @given(st.data(), INDEX_SETS, INDEX_SETS)
 def test_closed_form(config, input_dim, data, inputs, outputs):
     """A graph is the same by a component's closed form and by its answers about rows."""
-    nnet = parse_config(
-        NETWORK.format(config=config, input_dim=input_dim), rng=np.random.default_rng(0)
-    )
+    nnet = network(stacked(input_dim, f"c {config}"))
     if data.draw(st.booleans()):  # otherwise all outputs are hardly ever computable
         _, wanted = nnet.component("c").input_dependencies(as_indexes(sorted(outputs)))
         inputs = inputs | set(map(tuple, wanted.tolist()))
@@ -104,12 +94,7 @@ class WithClosedForm(OnlyOdd):
 
 def component_of(cls, **changes):
     """A component of a class derived from TdnnComponent."""
-    tdnn = parse_config(
-        NETWORK.format(
-            config="type=TdnnComponent input-dim=1 output-dim=1 time-offsets=-1,2", input_dim=1
-        ),
-        rng=np.random.default_rng(0),
-    ).component("c")
+    tdnn = network(stacked(1, "c Tdnn input-dim=1 output-dim=1 time-offsets=-1,2")).component("c")
     return cls(**{spec.name: getattr(tdnn, spec.name) for spec in cls.FIELDS}, **changes)
 
 
@@ -130,8 +115,6 @@ def test_no_closed_form_for_a_configuration() -> None:
 
 def test_types_that_are_asked() -> None:
     """Distribution over x has no closed form."""
-    nnet = parse_config(
-        NETWORK.format(config="type=DistributeComponent input-dim=2 output-dim=1", input_dim=2)
-    )
+    nnet = network(stacked(2, "c Distribute input-dim=2 output-dim=1"))
 
     assert isinstance(component_rule(nnet.component("c"), 1), Asked)

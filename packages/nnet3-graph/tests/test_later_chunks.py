@@ -17,6 +17,7 @@ from nnet3_graph import (
     unsettled_node,
 )
 from nnet3_graph.nodes import node_rules
+from small_networks import request_for, stacked
 
 T = 2
 LOOKED_AT = 30
@@ -74,14 +75,8 @@ def without_fixed(reads: set[tuple[int, ...]], nnet: Nnet) -> set[tuple[int, ...
 
 def network(*layers: str) -> Nnet:
     """Layers n0, n1, ... over the input, and an output that is the last of them."""
-    lines = ["input-node name=input dim=1"]
-    for number, descriptor in enumerate(layers):
-        lines += [
-            f"component name=n{number} type=NoOpComponent dim=1",
-            f"component-node name=n{number} component=n{number} input={descriptor}",
-        ]
-    lines.append(f"output-node name=output input=n{len(layers) - 1}")
-    return parse_config("\n".join(lines))
+    nodes = (f"n{number} NoOp dim=1 input={layer}" for number, layer in enumerate(layers))
+    return parse_config(stacked(1, *nodes))
 
 
 NEVER = "Sum(input, Offset(n0, -1))"
@@ -121,14 +116,11 @@ def test_first_settled_chunk(layers: list[str], before: int, settled: int | None
 
 def test_component_with_optional_context() -> None:
     """Attention that reads frames only where they are settles when it reads all of them."""
-    nnet = parse_config(
-        "input-node name=input dim=8\n"
-        "component name=a type=RestrictedAttentionComponent key-dim=1 value-dim=1 "
-        "num-left-inputs=4 num-right-inputs=0 num-left-inputs-required=0 output-context=false "
-        "time-stride=3\n"
-        "component-node name=a component=a input=input\n"
-        "output-node name=output input=a\n"
+    attention = (
+        "a RestrictedAttention key-dim=1 value-dim=1 num-left-inputs=4 num-right-inputs=0 "
+        "num-left-inputs-required=0 output-context=false time-stride=3"
     )
+    nnet = parse_config(stacked(8, attention))
     assert first_settled(itertools.islice(endless_chunks(nnet, 1), 20), 1) == 12
 
 
@@ -138,11 +130,8 @@ def test_sequence_that_is_new() -> None:
     graph = build_computation_graph(nnet, chunk_request(nnet, 0, 2))
     nodes = []
     for number in (1, 2):
-        rows = IoSpecification.from_range("input", 2 * number, 2 * number + 2, 2).indexes
-        request = ComputationRequest(
-            inputs=[IoSpecification(name="input", indexes=rows)],
-            outputs=[IoSpecification(name="output", indexes=rows)],
-        )
+        frames = range(2 * number, 2 * number + 2)
+        request = request_for(frames, frames, 2)
         graph = build_computation_graph(nnet, request, graph)
         nodes.append(unsettled_node(request, graph, 2))
 

@@ -46,9 +46,7 @@ def test_equal_indexes_are_one_pattern(tables, random):
 @given(TABLES)
 def test_representative_rows(tables):
     """One sequence of each pattern is kept; its n is the number of the pattern."""
-    arrays = [
-        as_indexes([(n, *row) for n, rows in each.items() for row in rows]) for each in tables
-    ]
+    arrays = arrays_of(tables)
     patterns = find_patterns(arrays)
 
     for table, array in zip(tables, arrays, strict=True):

@@ -18,6 +18,7 @@ from nnet3_graph import (
     build_computation_graph,
 )
 from nnet3_graph.sets import bits, index_set
+from small_networks import request_for, stacked
 
 random_networks = settings(max_examples=3 * settings.default.max_examples // 5)
 
@@ -132,13 +133,8 @@ def check_explanation(nnet, request, expected, error):
 )
 def test_blame_of_far_rows(descriptor):
     """What outputs lack hundreds of frames away is found, also where sequences differ."""
-    nnet = parse_config(
-        "input-node name=input dim=1\ncomponent name=c type=NoOpComponent dim=1\n"
-        "component name=d type=DistributeComponent input-dim=2 output-dim=1\n"
-        f"component-node name=a component=c input={descriptor}\n"
-        "component-node name=b component=d input=Append(a, a)\n"
-        "output-node name=output input=a\n"
-    )
+    reading = "b Distribute input-dim=2 output-dim=1 input=Append(a, a)"
+    nnet = parse_config(stacked(1, reading, f"a NoOp dim=1 input={descriptor}"))
     given = [(0, t, 0) for t in range(150)] + [(1, t, 0) for t in range(150) if t != 77]
     request = ComputationRequest(
         inputs=[IoSpecification(name="input", indexes=as_indexes(given))],
@@ -296,11 +292,7 @@ SAME = """
 def test_states(nodes, states):
     """The states and usable counts of some nodes; the input is given at t = 0 alone."""
     nnet = parse_config(SAME + nodes)
-    request = ComputationRequest(
-        inputs=[IoSpecification.from_range("input", 0, 1)],
-        outputs=[IoSpecification.from_range("output", 0, 1)],
-    )
-    builder = ComputationGraphBuilder(nnet, request)
+    builder = ComputationGraphBuilder(nnet, request_for(range(1), range(1)))
     builder.compute()
 
     examined = builder.examined

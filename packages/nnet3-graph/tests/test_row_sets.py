@@ -16,6 +16,7 @@ from nnet3_graph.nodes.order import find_cycles, reads_of_any_row
 from nnet3_graph.rows import demanded_rows
 from nnet3_graph.rules import All, Asked, First, Optional, Shift
 from nnet3_graph.sets.bits import BitLayout
+from small_networks import stacked
 
 PATTERNS, TIMES, XS = 2, 9, 3
 
@@ -192,11 +193,8 @@ def test_ways_round_a_network():
 @pytest.mark.parametrize("descriptor", ["Offset(r, -1)", "Failover(Offset(r, -2), Offset(r, -3))"])
 def test_long_blame_takes_few_rounds(descriptor, monkeypatch):
     """A recurrence that lacks its first value 100,000 frames away is followed in few steps."""
-    nnet = parse_config(
-        "input-node name=input dim=4\ncomponent name=r type=NoOpComponent dim=4\n"
-        f"component-node name=r component=r input=Sum({descriptor}, ReplaceIndex(input, t, 0))\n"
-        "output-node name=output input=r\n"
-    )
+    read = f"Sum({descriptor}, ReplaceIndex(input, t, 0))"
+    nnet = parse_config(stacked(4, "r NoOp dim=4", splice=read))
     request = ComputationRequest(
         inputs=[IoSpecification(name="input", indexes=as_indexes([(0, 0, 0), (1, 0, 0)]))],
         outputs=[IoSpecification(name="output", indexes=as_indexes([(0, 1, 0), (1, 100_000, 0)]))],
@@ -216,13 +214,10 @@ def test_long_blame_takes_few_rounds(descriptor, monkeypatch):
 @pytest.mark.parametrize("blocks", [1, 2])
 def test_long_recurrences_through_components_ask_few_times(blocks, monkeypatch):
     """A component without a closed form is asked about all rows at once."""
-    nnet = parse_config(
-        "input-node name=input dim=4\n"
-        f"component name=r type=AffineComponent input-dim=4 output-dim={4 * blocks}\n"
-        f"component name=d type=DistributeComponent input-dim={4 * blocks} output-dim=4\n"
-        "component-node name=r component=r input=Sum(input, IfDefined(Offset(d, -1)))\n"
-        "component-node name=d component=d input=r\noutput-node name=output input=d\n"
-    )
+    affine = f"r Affine input-dim=4 output-dim={4 * blocks}"
+    distribute = f"d Distribute input-dim={4 * blocks} output-dim=4"
+    past = "Sum(input, IfDefined(Offset(d, -1)))"
+    nnet = parse_config(stacked(4, affine, distribute, splice=past))
     given = as_indexes([(0, t, 0) for t in range(5000)])
     calls, asked = [], DistributeComponent.input_dependencies
 
