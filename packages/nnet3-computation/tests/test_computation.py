@@ -8,25 +8,12 @@ import attrs
 import numpy as np
 import pytest
 from nnet3_compiler import compile_computation
-from nnet3_computation import (
-    AcceptInput,
-    AllocMatrixUndefined,
-    ComputationBuilder,
-    ComputationRequest,
-    CopyRows,
-    DeallocMatrix,
-    IoSpecification,
-    MatrixCopy,
-    NoOperationMarker,
-    ProvideOutput,
-    commands,
-    format_computation,
-)
+from nnet3_computation import ComputationBuilder, commands, format_computation
 from nnet3_computation.commands import command_table
 from nnet3_computation.commands.declaration import ALPHA_COLUMN, alpha_bits
 from nnet3_computation.computation import NnetComputation
 from nnet3_computation.computation.parts import DebugInfoOfRows, MatrixDebugInfo
-from nnet3_descriptors import parse_config
+from small_networks import identity, request_for
 
 MATRICES = [[0, 0], [4, 3], [4, 2], [4, 2]]
 SUBMATRICES = [
@@ -73,29 +60,21 @@ class TestValue:
 
     def test_copied_and_pickled(self) -> None:
         """A computation is the same in another process, and as a copy."""
-        nnet = parse_config("input-node name=input dim=3\noutput-node name=output input=input\n")
-        compiled = compile_computation(
-            nnet,
-            ComputationRequest(
-                inputs=[IoSpecification.from_range("input", 0, 4)],
-                outputs=[IoSpecification.from_range("output", 0, 4)],
-            ),
-        )
+        compiled = compile_computation(identity(3), request_for(range(4), range(4)))
 
         for other in (
             pickle.loads(pickle.dumps(compiled)),  # noqa: S301, bytes of our own
             copy.deepcopy(compiled),
         ):
             assert other == compiled
-            other.check_network(nnet)
+            other.check_network(identity(3))
 
     def test_steps_by_node(self) -> None:
         """Steps have node names; steps without rows are left out."""
-        nnet = parse_config("input-node name=a dim=3\noutput-node name=b input=a")
         computation = small_computation(steps=[[0, 4], [1, 0], [1, 4]])
 
-        assert computation.steps_by_node(nnet) == [("a", 4), ("b", 4)]
-        assert small_computation().steps_by_node(nnet) == []
+        assert computation.steps_by_node(identity(3)) == [("input", 4), ("output", 4)]
+        assert small_computation().steps_by_node(identity(3)) == []
 
     def test_arrays_are_read_only_copies(self) -> None:
         """A computation copies its arrays, and its copies are read-only."""
@@ -230,42 +209,39 @@ class TestDebugInfo:
         assert computation.matrix_debug_info[:3] == infos
 
 
-NNET = parse_config("input-node name=a dim=4\noutput-node name=b input=a")
-
-
 def test_a_computation_is_made_from_nothing() -> None:
     """Matrices, parts and lists have the numbers that commands name."""
     builder = ComputationBuilder()
     given, wanted = builder.matrix(3, 4), builder.matrix(3, 4)
     left, right = (builder.part(wanted, columns=each) for each in ((0, 2), (2, 4)))
     reverse = builder.indexes([2, 1, 0])
-    builder.add(AcceptInput(matrix=given, node=0))
-    builder.add([AllocMatrixUndefined(matrix=wanted)])
-    builder.add(MatrixCopy(output=left, input=builder.part(given, columns=(2, 4)), alpha=2.0))
+    builder.add(commands.AcceptInput(matrix=given, node=0))
+    builder.add([commands.AllocMatrixUndefined(matrix=wanted)])
+    builder.add(
+        commands.MatrixCopy(output=left, input=builder.part(given, columns=(2, 4)), alpha=2.0)
+    )
     source = builder.part(given, columns=(0, 2))
-    builder.add(CopyRows(output=right, input=source, indexes=reverse, alpha=1.0))
-    builder.add([DeallocMatrix(matrix=given), ProvideOutput(matrix=wanted, node=1)])
-    builder.add(NoOperationMarker())
+    builder.add(commands.CopyRows(output=right, input=source, indexes=reverse, alpha=1.0))
+    builder.add(
+        [commands.DeallocMatrix(matrix=given), commands.ProvideOutput(matrix=wanted, node=1)]
+    )
+    builder.add(commands.NoOperationMarker())
 
-    text = format_computation(builder.build(), NNET)
+    text = format_computation(builder.build(), identity(4))
 
     assert text.splitlines()[-7:-1] == [
-        "c0: m1 = accept a",
+        "c0: m1 = accept input",
         "c1: m2 = undefined",
         "c2: m2(:, 0:1) = 2.0 * m1(:, 2:3)",
         "c3: m2(:, 2:3) = m1(:, 0:1)[i0]",
         "c4: free m1",
-        "c5: provide b = m2",
+        "c5: provide output = m2",
     ]
 
 
 def test_what_is_there_is_not_added_again() -> None:
     """Equal parts and lists get one number; rebuilding gives an equal computation."""
-    request = ComputationRequest(
-        inputs=[IoSpecification.from_range("a", 0, 3)],
-        outputs=[IoSpecification.from_range("b", 0, 3)],
-    )
-    computation = compile_computation(NNET, request)
+    computation = compile_computation(identity(4), request_for(range(3), range(3)))
     builder = ComputationBuilder(computation)
 
     assert builder.part(1) == 1

@@ -2,17 +2,12 @@
 
 import attrs
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_compiler import compile_computation
 from nnet3_computation import (
-    ComputationRequest,
-    ComputationSyntaxError,
-    IoSpecification,
     MatrixDebugInfo,
     NnetComputation,
-    command_table,
     commands,
     format_computation,
     parse_computation,
@@ -20,6 +15,8 @@ from nnet3_computation import (
 from nnet3_computation.text import list_commands
 from nnet3_computation.text.commands import format_numbers, parse_numbers
 from nnet3_descriptors import ComponentNode, Nnet, parse_config
+from small_networks import computation as computation_of
+from small_networks import identity, request_for
 
 CONFIG = """\
 input-node name=input dim=2
@@ -74,19 +71,13 @@ class TestFormat:
     def test_small_computation(self) -> None:
         """The text shows names, rows and lists without the network."""
         nnet = parse_config(CONFIG)
-        request = ComputationRequest(
-            inputs=[IoSpecification.from_range("input", -1, 2, n=2)],
-            outputs=[IoSpecification.from_range("output", 0, 2, n=2)],
-        )
-        computation = compile_computation(nnet, request)
+        computation = compile_computation(nnet, request_for(range(-1, 2), range(2), 2))
 
         assert format_computation(computation, nnet) == TEXT
         assert parse_computation(TEXT, nnet) == computation
 
     def test_every_command_has_its_text(self) -> None:
         """Each kind of command is written as declared, and read back."""
-        matrices = [[0, 0], [4, 3], [4, 3]]
-        submatrices = [[0, 0, 0, 0, 0], [1, 0, 4, 0, 3], [2, 0, 4, 0, 3], [1, 1, 2, 0, 3]]
         program = [
             commands.AllocMatrixUndefined(matrix=1),
             commands.SwapMatrix(destination=2, source=1),
@@ -106,10 +97,10 @@ class TestFormat:
             commands.NoOperationLabel(),
             commands.GotoLabel(label=15),
         ]
-        computation = NnetComputation(
-            matrices=matrices,
-            submatrices=submatrices,
-            command_table=command_table(program),
+        computation = computation_of(
+            [(4, 3), (4, 3)],
+            program,
+            parts=[(1, 1, 2, 0, 3)],
             indexes=[[0, 1, 2, 3]],
             indexes_multi=[[[1, 0], [1, 1], [-1, -1], [3, 1]]],
             indexes_ranges=[[[0, 2], [2, 4], [4, 6], [-1, -1]]],
@@ -151,12 +142,8 @@ class TestFormat:
 
     def test_equal_submatrices_keep_their_numbers(self) -> None:
         """A submatrix that equals an earlier one is written with its number."""
-        submatrices = [[0] * 5, [1, 0, 4, 0, 3], [1, 0, 2, 0, 3], [1, 0, 2, 0, 3]]
-        computation = NnetComputation(
-            matrices=[[0, 0], [4, 3]],
-            submatrices=submatrices,
-            command_table=command_table([commands.MatrixAdd(output=2, input=3)]),
-        )
+        adds = [commands.MatrixAdd(output=2, input=3)]
+        computation = computation_of([(4, 3)], adds, parts=[(1, 0, 2, 0, 3)] * 2)
         text = format_computation(computation)
 
         assert "c0: m1(0:1, :) += m1(0:1, :)#3" in text
@@ -180,9 +167,7 @@ class TestListing:
 
     def test_a_network_that_lacks_a_node(self) -> None:
         """For a network without the command's names, the command is shown with numbers."""
-        other = parse_config("input-node name=input dim=2\noutput-node name=output input=input")
-
-        shown = list_commands(parse_computation(TEXT), other, 6).splitlines()
+        shown = list_commands(parse_computation(TEXT), identity(2), 6).splitlines()
 
         assert shown[3] == "  > c6: m3 = component0.propagate(m2)"
 
@@ -195,58 +180,11 @@ def test_lists_of_numbers(numbers: list[int]) -> None:
     assert np.array_equal(parse_numbers(format_numbers(array)), array)
 
 
-class TestFaults:
-    """Errors with line and text."""
+def test_comments_and_empty_lines() -> None:
+    """Text after // is ignored."""
+    text = TEXT.replace("c1:", "\n  // zeroing\nc1:")
 
-    @pytest.mark.parametrize(
-        ("old", "new", "message"),
-        [
-            ("nnet3 computation 2", "nnet3 computation 3", r"line 1, column 1: expected 'nnet3 co"),
-            ("node input = 0", "node input = 0\nnode input = 1", r"line 5.*'input', or one with"),
-            ("node input = 0", "node input = 0\nnode in2 = 0", r"line 5.*'in2', or one with that"),
-            ("m2 = 4 x 4", "m5 = 4 x 4", r"line 10, column 1: expected m2, got m5"),
-            ("m2(:, 2:3)\n", "m9(:, 2:3)\n", r"line 13.*the matrix m9 is not declared above"),
-            (
-                "+= m1[i0]",
-                "+= m1[i0",
-                r"line 22.*expected a command, got 'm2\(:, 0:1\) \+= m1\[i0'",
-            ),
-            ("c4: m2(:, 0:1)", "c4: m2(:, 1:2)", r"line 22.*'m2\(:, 1:2\)' is not declared above"),
-            ("affine.propagate", "relu.propagate", r"line 24.*component 'relu' is not declared"),
-            ("c6:", "c8:", r"line 24.*expected c6, got c8"),
-            ("i0 = 0, 3", "i0 = 0, x", r"line 14.*expected a number or a run of numbers, got 'x'"),
-            ("(0,-1:1)", "(0:1,-1:1)", r"line 9.*the runs of '\(0:1,-1:1\)' differ in length"),
-            ("c9: segment end", "segment", r"line 27.*expected a line of a computation"),
-            ("m1 = 6 x 2", "m1 = 6 x 4294967296", r"line 9.*number 4294967296 does not fit in 32"),
-            ("m1 = 6 x 2", "m1 = 5 x 2", r"line 9.*matrix 1 is of 6 rows, the matrix has 5"),
-            ("input = 0", "input = 4294967296", r"line 4.*number 4294967296 does not fit in 32"),
-            ("m2(:, 0:1), ", "m2(:, 1:0), ", r"line 13.*range 1:0 of 'm2\(:, 1:0\)' is empty"),
-            (
-                "m2(:, 0:1), ",
-                "m2(:, 0:2147483647), ",
-                r"line 13.*range 0:2147483647 of .* goes beyond the \d+ of m2",
-            ),
-            ("m3, m4, ", "m3, m4#5, ", r"line 13.*'m4#5' is number 4 of the submatrices, not 5"),
-            ("affine 4, ", "affine, ", r"line 17.*a node and a number of rows, got 'affine'"),
-            ("i0 = 0, 3", "i0 = 0x99999999999", r"line 14.*run of 99999999999 items is longer"),
-            ("i0 = 0", "i0 = 0:4294967296", r"line 14.*number 4294967296 does not fit"),
-            ("i0 =", "r0 = 0..5 + 2\ni0 =", r"line 14.*expected a range .* got '0..5 \+ 2'"),
-            ("i0 =", "r0 = 0..5 + 2 x 99999999999\ni0 =", r"line 14.*of 99999999999 items is long"),
-            ("i0 =", "r0 = 0..5 + 2147483647 x 2\ni0 =", r"line 14.*does not fit in 32 bits"),
-        ],
-    )
-    def test_fault_is_shown(self, old: str, new: str, message: str) -> None:
-        """The message has the line, what was expected and what was found."""
-        assert TEXT.count(old) == 1
-        with pytest.raises(ComputationSyntaxError, match=message) as caught:
-            parse_computation(TEXT.replace(old, new))
-        assert "^" in str(caught.value)
-
-    def test_comments_and_empty_lines(self) -> None:
-        """Text after // is ignored."""
-        text = TEXT.replace("c1:", "\n  // zeroing\nc1:")
-
-        assert parse_computation(text + "// the end") == parse_computation(TEXT)
+    assert parse_computation(text + "// the end") == parse_computation(TEXT)
 
 
 def test_a_component_named_like_what_is_missing() -> None:
@@ -257,12 +195,6 @@ def test_a_component_named_like_what_is_missing() -> None:
         for node in nnet.nodes
     )
     nnet = Nnet(component_names=("-",), components=nnet.components, nodes=nodes)
-    computation = compile_computation(
-        nnet,
-        ComputationRequest(
-            inputs=[IoSpecification.from_range("input", -1, 1)],
-            outputs=[IoSpecification.from_range("output", 0, 1)],
-        ),
-    )
+    computation = compile_computation(nnet, request_for(range(-1, 1), range(1)))
 
     assert parse_computation(format_computation(computation, nnet), nnet) == computation
