@@ -14,7 +14,6 @@ from click.testing import CliRunner
 from nnet3_computation import NnetComputation
 from nnet3_conformance import (
     Case,
-    ConformanceError,
     judge_class,
     judge_program,
     read_cases,
@@ -23,14 +22,9 @@ from nnet3_conformance import (
 )
 from nnet3_conformance.command import cli
 from nnet3_descriptors import Nnet, parse_config, write_nnet
+from small_networks import stacked
 
 SCALES = np.array([2.0, -3.0], np.float32)
-CONFIG = """
-input-node name=input dim=2
-component name=scale type=FixedScaleComponent dim=2
-component-node name=scale component=scale input=input
-output-node name=output input=scale
-"""
 
 
 @pytest.fixture
@@ -38,7 +32,8 @@ def reference(tmp_path: Path) -> Path:
     """A folder with one reference: a network that multiplies each column by a number."""
     folder = tmp_path / "reference" / "component" / "scale"
     folder.mkdir(parents=True)
-    nnet = parse_config(CONFIG).with_state_dict({"scale.scales": SCALES})
+    scaling = parse_config(stacked(2, "scale FixedScale dim=2"))
+    nnet = scaling.with_state_dict({"scale.scales": SCALES})
     write_nnet(nnet, folder / "nnet.raw")
     rows = [[0, t, 0] for t in range(3)]
     case = {
@@ -211,15 +206,6 @@ def test_programs_are_judged_by_files(cases: Path, tmp_path: Path) -> None:
     assert silent.message.startswith("the results cannot be read: ")
 
 
-def test_folders_of_other_versions_are_refused(cases: Path) -> None:
-    """The message names the file, the expected version and the version found."""
-    listing = cases / "cases.json"
-    listing.write_text(listing.read_text().replace('"version": 1', '"version": 2'))
-
-    with pytest.raises(ConformanceError, match=r"cases\.json: expected version 1 of .*, found 2"):
-        list(read_cases(cases))
-
-
 def test_a_case_comes_back(reference: Path, cases: Path) -> None:
     """Cases are read as they were written."""
     [written], [read] = reference_cases(reference), read_cases(cases)
@@ -231,16 +217,13 @@ def test_a_case_comes_back(reference: Path, cases: Path) -> None:
 
 
 def test_the_command_makes_and_judges(reference: Path, tmp_path: Path) -> None:
-    """The command's last line counts the verdicts; a wrong option is an error."""
+    """The command's last line counts the verdicts."""
     folder = str(tmp_path / "made")
     runner = CliRunner()
 
     made = runner.invoke(cli, ["make", folder, "--references", str(reference)])
     judged = runner.invoke(cli, ["judge", folder, "--program", "false", "--quiet"])
     both = runner.invoke(cli, ["judge", folder])
-    for command, message in (("'a", "No closing quotation"), ("", "expected a program")):
-        with pytest.raises(ConformanceError, match=message):
-            runner.invoke(cli, ["judge", folder, "--program", command], catch_exceptions=False)
 
     assert made.output == f"1 cases in {folder}\n"
     assert judged.exit_code == 1

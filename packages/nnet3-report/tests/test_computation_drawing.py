@@ -8,26 +8,17 @@ import re
 import numpy as np
 import pytest
 from nnet3_compiler import compile_computation
-from nnet3_computation import ComputationRequest, IoSpecification, NnetComputation
+from nnet3_computation import NnetComputation
 from nnet3_computation.memory import peak_bytes, with_memory_plan
-from nnet3_descriptors import parse_config
 from nnet3_report import memory_svg, with_unit
+from small_networks import network, request_for, stacked
 
 
 @pytest.fixture(scope="module")
 def computation() -> NnetComputation:
     """One affine map, 4 rows."""
-    nnet = parse_config(
-        "input-node name=input dim=3\n"
-        "component name=affine type=AffineComponent input-dim=3 output-dim=2\n"
-        "component-node name=affine component=affine input=input\n"
-        "output-node name=output input=affine\n"
-    )
-    request = ComputationRequest(
-        inputs=[IoSpecification.from_range("input", 0, 4)],
-        outputs=[IoSpecification.from_range("output", 0, 4)],
-    )
-    return compile_computation(nnet, request)
+    nnet = network(stacked(3, "affine Affine input-dim=3 output-dim=2"))
+    return compile_computation(nnet, request_for(range(4), range(4)))
 
 
 def test_print(computation: NnetComputation) -> None:

@@ -26,6 +26,7 @@ from nnet3_report import (
     network_svg,
 )
 from nnet3_report.curves import LINE, TOP
+from small_networks import stacked
 
 SPLICE = "input=Append(Offset(input, -1), input, ReplaceIndex(ivector, t, 0))"
 
@@ -132,14 +133,14 @@ def test_painted_tree(nnet: Nnet) -> None:
 
 def test_narrow_tree() -> None:
     """Lines longer than the terminal continue under their last column; no word is lost."""
+    spliced = "Append(first_layer, Offset(first_layer, -7), Offset(first_layer, 7))"
     nnet = parse_config(
-        "input-node name=input dim=4\n"
-        "component name=a type=AffineComponent input-dim=12 output-dim=4\n"
-        "component-node name=first_layer component=a "
-        "input=Append(Offset(input, -12), Offset(input, -6), input)\n"
-        "component-node name=second_layer component=a "
-        "input=Append(first_layer, Offset(first_layer, -7), Offset(first_layer, 7))\n"
-        "output-node name=output input=Sum(second_layer, first_layer)\n"
+        stacked(
+            4,
+            "first_layer Affine input-dim=12 output-dim=4",
+            f"second_layer Affine input-dim=12 output-dim=4 input={spliced}",
+            splice="Append(Offset(input, -12), Offset(input, -6), input)",
+        )
     )
 
     narrow = format_tree(nnet, width=60)
@@ -215,17 +216,13 @@ def test_tables_hold_text() -> None:
 def test_frames_that_components_read() -> None:
     """Layers, tree and report say which frames a component reads, if it chooses them itself."""
     nnet = parse_config(
-        "input-node name=input dim=4\n"
-        "component name=tdnn type=TdnnComponent input-dim=4 output-dim=3 time-offsets=-3,0\n"
-        "component-node name=tdnn component=tdnn input=input\n"
-        "component name=relu type=RectifiedLinearComponent dim=3\n"
-        "component-node name=tdnn.relu component=relu input=tdnn\n"
-        "component name=extract type=StatisticsExtractionComponent input-dim=3\n"
-        "component-node name=extract component=extract input=tdnn.relu\n"
-        "component name=pool type=StatisticsPoolingComponent input-dim=7 left-context=0 "
-        "right-context=90\n"
-        "component-node name=pool component=pool input=extract\n"
-        "output-node name=output input=pool\n"
+        stacked(
+            4,
+            "tdnn Tdnn input-dim=4 output-dim=3 time-offsets=-3,0",
+            "tdnn.relu RectifiedLinear dim=3",
+            "extract StatisticsExtraction input-dim=3",
+            "pool StatisticsPooling input-dim=7 left-context=0 right-context=90",
+        )
     )
 
     assert [frames_read(each) for each in nnet.components] == ["-3, 0", "", "", "0 to +90"]

@@ -4,16 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
-from nnet3_descriptors import parse_config, write_nnet
+from nnet3_descriptors import write_nnet
+from small_networks import network, stacked
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
-
-CONFIG = """
-input-node name=input dim=4
-component name=affine type=AffineComponent input-dim=4 output-dim=3
-component-node name=affine component=affine input=input
-output-node name=output input=affine
-"""
 
 
 def test_code(
@@ -21,7 +15,7 @@ def test_code(
 ) -> None:
     """The README prints the layers of a network, and writes them as pictures."""
     monkeypatch.chdir(tmp_path)
-    write_nnet(parse_config(CONFIG), "final.raw")
+    write_nnet(network(stacked(4, "affine Affine input-dim=4 output-dim=3")), "final.raw")
     [block] = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 
     exec(block, {})  # noqa: S102  the package's own README
