@@ -1,4 +1,7 @@
-"""Evaluates a network one cindex at a time, by the definition of its descriptors."""
+"""Evaluates a network one cindex at a time, by the definition of its descriptors.
+
+It knows only linear components and means.
+"""
 
 from __future__ import annotations
 
@@ -6,28 +9,10 @@ from collections.abc import Mapping
 
 import numpy as np
 from nnet3_computation import ComputationRequest
-from nnet3_descriptors import (
-    ComponentInputNode,
-    ComponentNode,
-    DimRangeNode,
-    Nnet,
-    OutputNode,
-)
-from nnet3_descriptors.components import (
-    StatisticsExtractionComponent,
-    StatisticsPoolingComponent,
-    TdnnComponent,
-)
-from nnet3_descriptors.descriptors import (
-    Const,
-    Failover,
-    ForwardingDescriptor,
-    IfDefined,
-    Sum,
-    SumDescriptor,
-)
+from nnet3_descriptors import ComponentInputNode, ComponentNode, DimRangeNode, Nnet, OutputNode
+from nnet3_descriptors.components import LinearComponent, TdnnComponent
+from nnet3_descriptors.descriptors import SumDescriptor
 from nnet3_graph import ComputationGraph
-from running_computations import linear_weight, pooled, time_weights
 
 Cindex = tuple[int, int, int, int]
 
@@ -94,55 +79,42 @@ class Evaluation:
                 source = self.value((self.nnet.node_index(node.source), n, t, x))
                 return source[node.dim_offset : node.dim_offset + node.dim]
             case ComponentInputNode() | OutputNode():
-                parts = node.descriptor.parts
-                assert all(self._is_computable(part, (n, t, x)) for part in parts)
-                return np.concatenate([self._sum(part, (n, t, x)) for part in parts])
+                return np.concatenate(
+                    [self._part(part, (n, t, x)) for part in node.descriptor.parts]
+                )
             case ComponentNode():
-                component = self.nnet.component_of(node)
-                if isinstance(
-                    component, StatisticsExtractionComponent | StatisticsPoolingComponent
-                ):
-                    rows = [self.value(used) for used in self.used[cindex]]
-                    return pooled(component, np.array(rows))
-                if isinstance(component, TdnnComponent):
-                    return sum(
-                        weight @ self.value((number - 1, n, t + offset, x))
-                        for offset, weight in zip(
-                            component.time_offsets, time_weights(component), strict=True
-                        )
-                    )
-                return linear_weight(component) @ self.value((number - 1, n, t, x))
+                return self._component(node, cindex)
         raise AssertionError(f"{node.name} has no input at {(n, t, x)}")
 
-    def _is_computable(self, descriptor: SumDescriptor, index: tuple[int, int, int]) -> bool:
-        match descriptor:
-            case Const() | IfDefined():
-                return True
-            case Sum():
-                return all(self._is_computable(term, index) for term in descriptor.operands)
-            case Failover():
-                return any(self._is_computable(term, index) for term in descriptor.operands)
-        return self._source(descriptor, index) in self.available
+    def _component(self, node: ComponentNode, cindex: Cindex) -> np.ndarray:
+        number, n, t, x = cindex
+        component = self.nnet.component_of(node)
+        match component.type:
+            case "StatisticsExtractionComponent":
+                rows = np.array([self.value(used) for used in self.used[cindex]])
+                return np.concatenate([[len(rows)], rows.sum(axis=0)])
+            case "StatisticsPoolingComponent":
+                count, *sums = sum(self.value(used) for used in self.used[cindex])
+                return np.array(sums) / count
+            case "TdnnComponent":
+                assert isinstance(component, TdnnComponent)
+                terms = [self.value((number - 1, n, t + o, x)) for o in component.time_offsets]
+                return component.linear_params.astype(np.float64) @ np.concatenate(terms)
+        value = self.value((number - 1, n, t, x))
+        is_linear = isinstance(component, LinearComponent)
+        return component.params.astype(np.float64) @ value if is_linear else value
 
-    def _sum(self, descriptor: SumDescriptor, index: tuple[int, int, int]) -> np.ndarray:
-        """The value of a computable sum descriptor."""
-        match descriptor:
-            case Const():
-                return np.full(descriptor.num_columns, descriptor.value)
-            case Sum():
-                first, second = (self._sum(term, index) for term in descriptor.operands)
-                return first + second
-            case Failover(first, second):
-                chosen = first if self._is_computable(first, index) else second
-                return self._sum(chosen, index)
-            case IfDefined(source):
-                if self._is_computable(source, index):
-                    return self._sum(source, index)
-                return np.zeros(descriptor.dim(self.nnet.node_dim))
-        scale = descriptor.scale(np.array([index], np.int32))
-        return float(np.ravel(scale)[0]) * self.value(self._source(descriptor, index))
-
-    def _source(self, leaf: ForwardingDescriptor, index: tuple[int, int, int]) -> Cindex:
-        """The cindex that a forwarding descriptor reads."""
+    def _part(self, part: SumDescriptor, index: tuple[int, int, int]) -> np.ndarray:
+        """The value of a part of a descriptor: its used leaves, and the constants."""
         rows = np.array([index], np.int32)
-        return tuple(leaf.map_to_input(rows, self.nnet.node_indexes)[0].tolist())
+        sources = [
+            tuple(leaf.map_to_input(rows, self.nnet.node_indexes)[0].tolist())
+            for leaf in part.leaves
+        ]
+        available = np.array([[each in self.available] for each in sources], bool).reshape(-1, 1)
+        assert part.computable(available).all()
+        value = np.full(part.dim(self.nnet.node_dim), part.constant_term(available)[0], np.float64)
+        for leaf, source, is_used in zip(part.leaves, sources, part.used(available), strict=True):
+            if is_used:
+                value += np.ravel(leaf.scale(rows))[0] * self.value(source)
+        return value

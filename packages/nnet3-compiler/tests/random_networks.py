@@ -69,8 +69,10 @@ def _components(draw: st.DrawFn, input_dim: int, output_dim: int) -> str:
     """The type and the options of a linear component."""
     kinds = ["Linear", "Tdnn"] + ["NoOp", "BackpropTruncation"] * (input_dim == output_dim)
     kind = draw(st.sampled_from(kinds))
-    if kind not in ("Linear", "Tdnn"):
-        return f"{kind}Component dim={input_dim}"
+    if kind == "NoOp":
+        return f"NoOpComponent dim={input_dim}"
+    if kind == "BackpropTruncation":
+        return f"{kind}Component dim={input_dim} clipping-threshold=0 zeroing-threshold=0"
     options = f"{kind}Component input-dim={input_dim} output-dim={output_dim} param-stddev=1"
     if kind == "Linear":
         return options

@@ -3,25 +3,21 @@
 from nnet3_compiler import chunks_with_state, looped_requests
 from nnet3_computation import IoSpecification
 from nnet3_descriptors import parse_config
+from small_networks import stacked
 
-RECURRENT = """
-input-node name=input dim=2
-component name=affine type=AffineComponent input-dim=8 output-dim=2
-component-node name=affine component=affine \
-input=Append(Offset(input, -1), input, Offset(input, 1), IfDefined(Offset(tanh, -3)))
-component name=tanh type=TanhComponent dim=2
-component-node name=tanh component=tanh input=affine
-output-node name=output input=tanh
-"""
+RECURRENT = stacked(
+    2,
+    "affine Affine input-dim=8 output-dim=2",
+    "tanh Tanh dim=2",
+    splice="Append(Offset(input, -1), input, Offset(input, 1), IfDefined(Offset(tanh, -3)))",
+)
 
-OPTIONAL_INPUT = """
-input-node name=input dim=2
-component name=noop type=NoOpComponent dim=2
-component-node name=ahead component=noop input=Offset(input, 1)
-component name=tdnn type=TdnnComponent input-dim=2 output-dim=2 time-offsets=-2,0
-component-node name=tdnn component=tdnn input=Sum(input, IfDefined(Offset(ahead, 3)))
-output-node name=output input=tdnn
-"""
+OPTIONAL_INPUT = stacked(
+    2,
+    "ahead NoOp dim=2 input=Offset(input, 1)",
+    "tdnn Tdnn input-dim=2 output-dim=2 time-offsets=-2,0 "
+    "input=Sum(input, IfDefined(Offset(ahead, 3)))",
+)
 
 
 def times(io: IoSpecification) -> list[int]:

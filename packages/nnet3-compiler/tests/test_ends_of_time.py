@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from nnet3_compiler import CompilationError, compile_computation, compile_looped
-from nnet3_compiler.looped import extended_requests
-from nnet3_computation import ComputationRequest, IoSpecification, RequestError
-from nnet3_descriptors import Nnet, parse_config
+from nnet3_compiler import compile_computation, compile_looped
+from nnet3_computation import ComputationRequest, IoSpecification, NnetComputation
+from nnet3_descriptors import Nnet
+from small_networks import network as network_of
 
 LAST = 2**31 - 1
 LAYERS = {
@@ -30,11 +30,10 @@ def network(name: str) -> Nnet:
     """A network that reads 2 frames (or values of x) back and 3 ahead, or whole periods of 8."""
     layer = LAYERS.get(name, "NoOpComponent dim=2")
     source = SOURCES.get(name, "input")
-    return parse_config(
+    return network_of(
         f"input-node name=input dim=2\ncomponent name=c type={layer}\n"
         f"component-node name=c component=c input={source}\n"
-        f"output-node name=output input={OUTPUTS[name]}\n",
-        rng=np.random.default_rng(0),
+        f"output-node name=output input={OUTPUTS[name]}\n"
     )
 
 
@@ -73,58 +72,13 @@ def test_just_within(name: str, shift: int) -> None:
     assert np.array_equal(at_the_end.submatrices, near_0.submatrices)
 
 
-@pytest.mark.parametrize(
-    ("name", "first", "far"),
-    [
-        ("time offsets", LAST - 2, "t = 2147483650"),
-        ("time offsets", -LAST + 1, "t = -2147483648"),
-        ("statistics", -LAST, "t = -2147483648"),
-        ("Offset in t", LAST - 2, "t = 2147483650"),
-        ("Offset in t", -LAST + 1, "t = -2147483648"),
-        ("Offset in x", LAST - 2, "x = 2147483650"),
-        ("Offset in x", -LAST + 1, "x = -2147483648"),
-    ],
-)
-def test_beyond(name: str, first: int, far: str) -> None:
-    """Outputs that need an impossible t or x are refused with its value and the range."""
-    column = 2 if name == "Offset in x" else 1
-    inputs = range(LAST - 31, LAST + 1) if first > 0 else range(-LAST, -LAST + 32)
-
-    with pytest.raises(RequestError) as caught:
-        compile_computation(network(name), request(inputs, range(first, first + 3), column))
-
-    assert str(caught.value) == (
-        f"the outputs need rows as far as {far}; expected {far[0]} from {-LAST} to {LAST}"
-    )
-
-
-def test_loops_that_leave_the_range() -> None:
-    """A further chunk beyond the last possible t is refused, with the name of its input."""
-    nnet = network("recurrence")
-    requests = tuple(
-        request(range(start, start + 8), range(start, start + 8), 1)
-        for start in range(LAST - 32, LAST - 9, 8)
-    )
-
-    assert len(extended_requests(requests, 4)) == 4
-    with pytest.raises(CompilationError) as caught:
-        compile_looped(nnet, requests)
-    assert str(caught.value) == (
-        f"'input' of a further chunk of the looped computation reads t = {LAST + 7}; "
-        f"expected t from {-LAST} to {LAST}"
-    )
-
-
 @pytest.mark.parametrize("name", ["recurrence", "terms that wait"])
 def test_loops_that_begin_at_the_first_time(name: str) -> None:
     """The computation of a loop is the same wherever it begins, also if terms wait for others."""
     nnet = network(name)
-    early = tuple(
-        request(range(start, start + 8), range(start, start + 8), 1)
-        for start in range(-LAST, -LAST + 24, 8)
-    )
-    near_0 = tuple(
-        request(range(start, start + 8), range(start, start + 8), 1) for start in range(0, 24, 8)
-    )
 
-    assert compile_looped(nnet, early).commands == compile_looped(nnet, near_0).commands
+    def loop(first: int) -> NnetComputation:
+        chunks = [range(start, start + 8) for start in range(first, first + 24, 8)]
+        return compile_looped(nnet, [request(each, each, 1) for each in chunks])
+
+    assert loop(-LAST).commands == loop(0).commands

@@ -7,7 +7,6 @@ from nnet3_compiler.backward import (
     contiguous_lists,
     list_numbers,
     most_runs,
-    reversed_rows,
     row_ranges,
     unique_lists,
 )
@@ -18,21 +17,6 @@ rows = st.lists(st.integers(-1, 4), min_size=1, max_size=12).map(lambda x: np.ar
 
 class TestArranged:
     """Columns that group the rows of each source step."""
-
-    @given(st.integers(1, 3), st.integers(1, 6), st.data())
-    def test_same_terms(self, num_columns: int, num_rows: int, data: st.DataObject) -> None:
-        """Every row keeps its terms, in whichever column."""
-        terms = st.lists(
-            st.integers(-1, 7), min_size=num_columns * num_rows, max_size=num_columns * num_rows
-        )
-        columns = np.array(data.draw(terms), np.int32).reshape(num_columns, num_rows)
-        step_of_row = np.array([0, 0, 0, 1, 1, 2, 3, 3])
-
-        found = arranged(columns, step_of_row)
-
-        for row in range(num_rows):
-            expected = sorted(term for term in columns[:, row].tolist() if term >= 0)
-            assert expected == sorted(int(column[row]) for column in found if column[row] >= 0)
 
     def test_rows_of_one_step_stay_together(self) -> None:
         """A step that most rows use gets its own column."""
@@ -48,17 +32,6 @@ class TestArranged:
 
 class TestBackwardLists:
     """Lists of rows for commands that add to rows."""
-
-    @given(rows)
-    def test_reversed(self, mapping: np.ndarray) -> None:
-        """An inverse exists if and only if no row is named twice."""
-        reverse = reversed_rows(mapping, 5)
-        named = mapping[mapping >= 0]
-
-        assert (reverse is None) == (len(set(named.tolist())) < len(named))
-        if reverse is not None:
-            for row, place in enumerate(reverse.tolist()):
-                assert (place < 0) if row not in named else mapping[place] == row
 
     @given(rows)
     def test_contiguous_lists(self, mapping: np.ndarray) -> None:

@@ -12,13 +12,15 @@ from nnet3_computation import (
     ComputationRequest,
     IoSpecification,
     NnetComputation,
+    check_runnable,
     format_computation,
     parse_computation,
 )
-from nnet3_descriptors import Nnet, parse_config, unvectorize, vectorize
+from nnet3_descriptors import Nnet, unvectorize, vectorize
 from nnet3_graph import build_computation_graph
+from nnet3_runtime_reference import ReferenceComputer
 from random_networks import examples, random_arrays, segmented_examples
-from running_computations import Machine
+from small_networks import network, stacked
 
 Example = tuple[Nnet, ComputationRequest]
 
@@ -38,6 +40,7 @@ def compiled_both_ways(example: Example) -> list[NnetComputation]:
             ):
                 options = CompilerOptions(shortcut=shortcut)
                 computations.append(compile_computation(*example, options))
+                check_runnable(example[0], computations[-1])
     return computations
 
 
@@ -51,12 +54,14 @@ def test_outputs_are_what_the_network_means(example: Example) -> None:
     evaluation = Evaluation(nnet, build_computation_graph(nnet, request), request, inputs)
     expected = {io.name: evaluation.output(io.name, io.indexes) for io in request.outputs}
     for computation in compiled_both_ways(example):
-        machine = Machine(nnet, computation)
-        machine.run(inputs)
+        assert_outputs(ReferenceComputer(nnet, computation).forward(inputs), expected)
 
-        assert expected.keys() == machine.provided.keys()
-        for name, value in expected.items():
-            np.testing.assert_allclose(machine.provided[name], value, rtol=1e-9, atol=1e-9)
+
+def assert_outputs(provided: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    """Asserts that all outputs are there, with these values."""
+    assert expected.keys() == provided.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(provided[name], value, rtol=1e-9, atol=1e-9)
 
 
 def assert_segments_are_evaluated(nnet: Nnet, requests: list[ComputationRequest]) -> None:
@@ -73,13 +78,10 @@ def assert_segments_are_evaluated(nnet: Nnet, requests: list[ComputationRequest]
         expected.append({io.name: evaluation.output(io.name, io.indexes) for io in request.outputs})
     for shortcut in (True, False):
         computation = compile_segments(nnet, requests, CompilerOptions(shortcut=shortcut))
-        machine = Machine(nnet, computation)
+        check_runnable(nnet, computation)
+        computer = ReferenceComputer(nnet, computation)
         for inputs, outputs in zip(rounds, expected, strict=True):
-            provided = machine.run_segment(inputs)
-
-            assert outputs.keys() == provided.keys()
-            for name, value in outputs.items():
-                np.testing.assert_allclose(provided[name], value, rtol=1e-9, atol=1e-9)
+            assert_outputs(computer.forward(inputs), outputs)
 
 
 @many
@@ -94,14 +96,7 @@ def test_segments_are_what_the_network_means(
 @pytest.mark.parametrize("older", [0, 1])
 def test_older_rows_of_one_sequence_among_the_inputs(older: int) -> None:
     """A component on a grid of times and sequences takes older rows at their places."""
-    nnet = parse_config(
-        "input-node name=input dim=2\n"
-        "component name=c type=TdnnComponent input-dim=2 output-dim=2 use-bias=false "
-        "time-offsets=-1,0\n"
-        "component-node name=c component=c input=input\n"
-        "output-node name=output input=c\n",
-        rng=np.random.default_rng(0),
-    )
+    nnet = network(stacked(2, "c Tdnn input-dim=2 output-dim=2 use-bias=false time-offsets=-1,0"))
 
     def request(begin: int, end: int, outputs: list[tuple[int, int, int]]) -> ComputationRequest:
         return ComputationRequest(
@@ -120,6 +115,8 @@ def test_older_rows_of_one_sequence_among_the_inputs(older: int) -> None:
 def test_input_derivatives_are_exact(example: Example) -> None:
     """Outputs change by the input derivatives: the computation is affine in its inputs."""
     nnet, request = example
+    if not request.needs_derivatives:
+        return
     inputs = random_arrays(nnet, request.inputs)
     wanted = [io.name for io in request.inputs if io.has_deriv]
     given = tuple(io for io in request.outputs if io.has_deriv)
@@ -134,16 +131,15 @@ def test_input_derivatives_are_exact(example: Example) -> None:
             changes[name][:, 0] = 0  # a mean is not affine in the number of frames
     changed = {name: array + changes.get(name, 0) for name, array in inputs.items()}
     for computation in compiled_both_ways(example):
-        before, after = Machine(nnet, computation), Machine(nnet, computation)
-        before.run(inputs, output_derivs)
-        after.run(changed)
+        computer = ReferenceComputer(nnet, computation)
+        after, before = computer.forward(changed), computer.forward(inputs)
+        derivatives = computer.backward(output_derivs)
         actual = sum(
-            np.sum(deriv * (after.provided[name] - before.provided[name]))
-            for name, deriv in output_derivs.items()
+            np.sum(deriv * (after[name] - before[name])) for name, deriv in output_derivs.items()
         )
-        predicted = sum(np.sum(before.derivatives[name] * changes[name]) for name in wanted)
+        predicted = sum(np.sum(derivatives[name] * changes[name]) for name in wanted)
 
-        assert set(wanted) == before.derivatives.keys()
+        assert set(wanted) == derivatives.keys()
         np.testing.assert_allclose(predicted, actual, rtol=1e-7, atol=1e-7)
 
 
@@ -161,20 +157,14 @@ def test_model_derivatives(example: Example) -> None:
     change = np.random.default_rng(3).standard_normal(len(parameters)).astype(np.float32) * 2**-10
 
     def objective(moved: Nnet) -> float:
-        machine = Machine(moved, computation)
-        machine.run(inputs)
-        return sum(np.sum(deriv * machine.provided[n]) for n, deriv in output_derivs.items())
+        outputs = ReferenceComputer(moved, computation).forward(inputs)
+        return sum(np.sum(deriv * outputs[name]) for name, deriv in output_derivs.items())
 
     for computation in compiled_both_ways(example):
-        machine = Machine(nnet, computation)
-        machine.run(inputs, output_derivs)
-        gradient = np.concatenate(
-            [
-                np.ravel(machine.gradients.get(name, np.zeros(component.num_parameters)))
-                for name, component in zip(nnet.component_names, nnet.components, strict=True)
-                if component.num_parameters
-            ]
-        )
+        computer = ReferenceComputer(nnet, computation)
+        computer.forward(inputs)
+        computer.backward(output_derivs)
+        gradient = vectorize(computer.gradient).astype(np.float64)
         above = unvectorize(nnet, parameters + change)
         below = unvectorize(nnet, parameters - change)
         step = vectorize(above).astype(np.float64) - vectorize(below)
@@ -210,7 +200,7 @@ output-node name=output input=last
 
 def test_state_can_be_handed_over() -> None:
     """A recurrence in two halves, with its state given to the second, equals one run."""
-    nnet = parse_config(RECURRENT, rng=np.random.default_rng(0))
+    nnet = network(RECURRENT)
     frames = IoSpecification.from_range("input", 0, 10, n=2)
     whole = ComputationRequest(
         inputs=[frames], outputs=[IoSpecification.from_range("output", 0, 10, n=2)]
@@ -229,11 +219,10 @@ def test_state_can_be_handed_over() -> None:
     }
     for options in (CompilerOptions(shortcut=True), CompilerOptions(shortcut=False)):
         computation = compile_computation(nnet, second_half, options)
-        machine = Machine(nnet, computation)
-        machine.run(given)
+        provided = ReferenceComputer(nnet, computation).forward(given)
 
         expected = evaluation.output("output", second_half.outputs[0].indexes)
-        np.testing.assert_allclose(machine.provided["output"], expected)
+        np.testing.assert_allclose(provided["output"], expected)
         assert computation.steps_by_node(nnet)[:2] == [("input", 8), ("a", 4)]
 
 
@@ -248,15 +237,8 @@ def test_state_can_be_handed_over() -> None:
 )
 def test_as_many_commands_for_more_frames(descriptor: str, shortcut: bool) -> None:
     """The derivative of an input that all frames of several sequences read takes few commands."""
-    nnet = parse_config(
-        f"""input-node name=input dim=3
-            input-node name=ivector dim=3
-            component name=offsets type=NoOpComponent dim=3
-            component-node name=offsets component=offsets input=ivector
-            component name=sum type=NoOpComponent dim=6
-            component-node name=sum component=sum input=Append(input, {descriptor})
-            output-node name=output input=sum"""
-    )
+    layers = "offsets NoOp dim=3 input=ivector", f"sum NoOp dim=6 input=Append(input, {descriptor})"
+    nnet = network("input-node name=ivector dim=3\n" + stacked(3, *layers))
 
     def request(frames: int) -> ComputationRequest:
         io = IoSpecification.from_range
@@ -270,9 +252,10 @@ def test_as_many_commands_for_more_frames(descriptor: str, shortcut: bool) -> No
 
     assert len(many.commands) == len(few.commands) < 50
     derivs = random_arrays(nnet, request(150).outputs)
-    machine = Machine(nnet, many)
-    machine.run(random_arrays(nnet, request(150).inputs), derivs)
+    computer = ReferenceComputer(nnet, many)
+    computer.forward(random_arrays(nnet, request(150).inputs))
+    derivatives = computer.backward(derivs)
     by_frame = derivs["output"][:, 3:].reshape(8, 150, 3)
     if "Scale" in descriptor:
         by_frame[:, 1::2] *= 2
-    np.testing.assert_allclose(machine.derivatives["ivector"], by_frame.sum(axis=1))
+    np.testing.assert_allclose(derivatives["ivector"], by_frame.sum(axis=1))

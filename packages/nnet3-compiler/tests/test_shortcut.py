@@ -1,74 +1,8 @@
-"""Patterns of one sequence, and the rows of all sequences that they stand for."""
+"""Requests that the shortcut reduces to one sequence, and those that it does not."""
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from nnet3_compiler.shortcut import Minibatch, reduce_requests
+from nnet3_compiler.shortcut import reduce_requests
 from nnet3_computation import ComputationRequest, IoSpecification
-
-
-@st.composite
-def patterns(draw: st.DrawFn) -> tuple[Minibatch, np.ndarray, int]:
-    """A number of sequences, the rows of one, and a block size that divides them."""
-    sequences = sorted(draw(st.sets(st.integers(0, 9), min_size=1, max_size=4)))
-    block = draw(st.integers(1, 3))
-    rows = block * draw(st.integers(1, 3))
-    pattern = np.zeros((rows, 3), np.int32)
-    pattern[:, 0] = sequences[0]
-    pattern[:, 1] = draw(st.permutations(range(rows)))
-    return Minibatch(np.array(sequences, np.int32)), pattern, block
-
-
-class TestMinibatch:
-    """The order of rows of several sequences."""
-
-    @given(patterns())
-    def test_all_rows_are_there_once(self, example: tuple[Minibatch, np.ndarray, int]) -> None:
-        """Every sequence has every row of the pattern, in blocks."""
-        minibatch, pattern, block = example
-        rows = minibatch.indexes(pattern, block)
-
-        assert len(np.unique(rows, axis=0)) == len(pattern) * minibatch.size
-        for number, n in enumerate(minibatch.sequences.tolist()):
-            own = np.flatnonzero(rows[:, 0] == n)
-            assert rows[own, 1].tolist() == pattern[:, 1].tolist()
-            assert own[0] == number * block
-
-    @given(patterns())
-    def test_first_of_is_the_inverse(self, example: tuple[Minibatch, np.ndarray, int]) -> None:
-        """Pattern and block are found again (a block of all rows can replace smaller ones)."""
-        minibatch, pattern, block = example
-        found = minibatch.first_of(minibatch.indexes(pattern, block))
-
-        assert found is not None
-        assert np.array_equal(found[0], pattern)
-        assert found[1] == (block if minibatch.size > 1 else len(pattern))
-
-    @given(patterns(), st.integers(1, 3), st.data())
-    def test_rows_map_to_the_same_sequence(
-        self,
-        example: tuple[Minibatch, np.ndarray, int],
-        source_block: int,
-        data: st.DataObject,
-    ) -> None:
-        """A mapping of pattern rows becomes a mapping of all rows within their sequences."""
-        minibatch, pattern, block = example
-        source = np.zeros((source_block * 2, 3), np.int32)
-        source[:, 0], source[:, 1] = minibatch.sequences[0], 100 + np.arange(len(source))
-        choice = st.integers(-1, len(source) - 1)
-        mapping = np.array([data.draw(choice) for _ in range(len(pattern))], np.int32)
-
-        full = minibatch.rows(mapping, source_block, block)
-
-        rows = minibatch.indexes(pattern, block)
-        source_rows = minibatch.indexes(source, source_block)
-        t_of_row = dict(zip(pattern[:, 1].tolist(), mapping.tolist(), strict=True))
-        for (n, t, _), place in zip(rows.tolist(), full.tolist(), strict=True):
-            if t_of_row[t] < 0:
-                assert place == -1
-            else:
-                assert source_rows[place].tolist() == [n, int(source[t_of_row[t], 1]), 0]
 
 
 def request_of(inputs: list, outputs: list) -> ComputationRequest:
