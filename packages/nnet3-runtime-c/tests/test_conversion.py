@@ -21,36 +21,27 @@ from nnet3_descriptors import Nnet
 from nnet3_runtime_c import to_c
 from nnet3_runtime_c.calls import real
 from nnet3_runtime_c.products import integer_panels, panels
-from small_networks import NAMED_LIKE_A_PART, RECURRENT, network
+from nnet3_runtime_reference import ReferenceComputer
+from small_networks import NAMED_LIKE_A_PART, RECURRENT, network, request_for, stacked
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler here")
 
-SPLICED = """
-input-node name=input dim=4
-input-node name=ivector dim=2
-component name=affine type=AffineComponent input-dim=10 output-dim=19
-component-node name=affine component=affine input=Append(Offset(input, -1), input, ReplaceIndex(ivector, t, 0))
-component name=relu type=RectifiedLinearComponent dim=19
-component-node name=relu component=relu input=affine
-component name=softmax type=LogSoftmaxComponent dim=19
-component-node name=softmax component=softmax input=relu
-output-node name=output input=softmax
-output-node name=output-side input=affine
-"""  # noqa: E501
+SPLICED = "input-node name=ivector dim=2\noutput-node name=output-side input=affine\n" + stacked(
+    4,
+    "affine Affine input-dim=10 output-dim=19",
+    "relu RectifiedLinear dim=19",
+    "softmax LogSoftmax dim=19",
+    splice="Append(Offset(input, -1), input, ReplaceIndex(ivector, t, 0))",
+)
 
 
 def spliced() -> tuple[Nnet, NnetComputation]:
     """A network, and its computation of five frames."""
     nnet = network(SPLICED)
+    frames = IoSpecification.from_range
     request = ComputationRequest(
-        inputs=[
-            IoSpecification.from_range("input", -1, 5),
-            IoSpecification.from_range("ivector", 0, 1),
-        ],
-        outputs=[
-            IoSpecification.from_range("output", 0, 5),
-            IoSpecification.from_range("output-side", 0, 5),
-        ],
+        inputs=[frames("input", -1, 5), frames("ivector", 0, 1)],
+        outputs=[frames("output", 0, 5), frames("output-side", 0, 5)],
     )
     return nnet, compile_computation(nnet, request)
 
@@ -61,45 +52,41 @@ def recurrent() -> tuple[Nnet, NnetComputation]:
     return nnet, compile_looped(nnet, looped_requests(nnet, 4))
 
 
+def rows_of_spliced() -> dict[str, np.ndarray]:
+    """Random inputs."""
+    rng = np.random.default_rng(1)
+    return {"input": rng.standard_normal((6, 4)), "ivector": rng.standard_normal((1, 2))}
+
+
 @needs_compiler
 @pytest.mark.parametrize("in_source", [True, False])
 @pytest.mark.parametrize("options", [("-O1", "-march=native"), WITH_CBLAS], ids=["own", "cblas"])
 def test_values(in_source: bool, options: tuple[str, ...]) -> None:
-    """Outputs are those of the formula, with the weights in the source and in a file.
+    """Outputs are those of the definition, with the weights in the source and in a file.
 
     Products are the source's own, or a CBLAS computes them.
     """
     nnet, computation = spliced()
     computer = CComputer(nnet, computation, options=options, weights_in_source=in_source)
-    rng = np.random.default_rng(1)
-    rows, ivector = rng.standard_normal((6, 4)), rng.standard_normal((1, 2))
 
-    found = computer.forward({"input": rows, "ivector": ivector})
+    found = computer.forward(rows_of_spliced())
 
-    affine = nnet.component("affine")
-    x = np.concatenate([rows[:-1], rows[1:], np.repeat(ivector, 5, axis=0)], axis=1)
-    side = x @ affine.linear_params.T + affine.bias_params
-    kept = np.maximum(side, 0)
-    np.testing.assert_allclose(found["output-side"], side, atol=1e-5)
-    expected = kept - np.log(np.exp(kept).sum(axis=1, keepdims=True))
-    np.testing.assert_allclose(found["output"], expected, atol=1e-5)
+    expected = ReferenceComputer(nnet, computation).forward(rows_of_spliced())
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, atol=1e-5)
 
 
 @needs_compiler
 def test_a_component_with_the_name_of_a_part() -> None:
     """A part of a composite component and a component of the name "c.0" have own weights."""
     nnet = network(NAMED_LIKE_A_PART)
-    request = ComputationRequest(
-        inputs=[IoSpecification.from_range("input", 0, 3)],
-        outputs=[IoSpecification.from_range("output", 0, 3)],
-    )
-    expected = x = np.random.default_rng(2).standard_normal((3, 2), dtype=np.float32)
-    for affine in (nnet.component("c").components[0], nnet.component("c.0")):
-        expected = expected @ affine.linear_params.T + affine.bias_params
+    computation = compile_computation(nnet, request_for(range(3), range(3)))
+    given = {"input": np.random.default_rng(2).standard_normal((3, 2), dtype=np.float32)}
 
-    found = CComputer(nnet, compile_computation(nnet, request)).forward({"input": x})
+    found = CComputer(nnet, computation).forward(given)["output"]
 
-    np.testing.assert_allclose(found["output"], expected, atol=1e-5)
+    expected = ReferenceComputer(nnet, computation).forward(given)["output"]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 @needs_compiler
@@ -108,10 +95,9 @@ def test_weights_in_8_bits(in_source: bool) -> None:
     """Both factors of a product are rounded to integers, each row with a scale of its own."""
     nnet, computation = spliced()
     computer = CComputer(nnet, computation, weights_in_source=in_source, int8=True)
-    rng = np.random.default_rng(1)
-    rows, ivector = rng.standard_normal((6, 4)), rng.standard_normal((1, 2))
+    rows, ivector = rows_of_spliced().values()
 
-    found = computer.forward({"input": rows, "ivector": ivector})["output-side"]
+    found = computer.forward(rows_of_spliced())["output-side"]
 
     def rounded(values: np.ndarray) -> np.ndarray:
         scales = np.abs(values).max(axis=1, keepdims=True) / 127
@@ -129,23 +115,16 @@ def test_weights_in_8_bits(in_source: bool) -> None:
 def test_a_loop_and_instances_side_by_side() -> None:
     """Chunks of two instances continue one another; after a reset, the first one follows."""
     nnet, computation = recurrent()
-    affine = nnet.component("affine")
-    computers = [CComputer(nnet, computation) for _ in range(2)]
+    computers = [kind(nnet, computation) for kind in (CComputer, ReferenceComputer) for _ in "ab"]
     utterances = np.random.default_rng(0).standard_normal((2, 24, 4)).astype(np.float32)
-    expected = np.zeros((2, 24, 3))
-    for number, rows in enumerate(utterances):
-        state = np.zeros(3)
-        for frame, row in enumerate(rows):
-            x = np.concatenate([row, state])
-            state = expected[number, frame] = np.tanh(affine.linear_params @ x + affine.bias_params)
 
     for _ in range(2):
-        found = [
-            [computer.forward({"input": chunk})["output"]
-             for computer, chunk in zip(computers, chunks, strict=True)]
-            for chunks in zip(*(np.split(rows, 6) for rows in utterances), strict=True)
-        ]  # fmt: skip
-        np.testing.assert_allclose(np.concatenate(found, axis=1), expected, atol=1e-5)
+        for chunks in zip(*(np.split(rows, 6) for rows in utterances), strict=True):
+            found_and_expected = [
+                computer.forward({"input": chunk})["output"]
+                for computer, chunk in zip(computers, [*chunks, *chunks], strict=True)
+            ]
+            np.testing.assert_allclose(found_and_expected[:2], found_and_expected[2:], atol=1e-5)
         for computer in computers:
             computer.reset()
 
@@ -287,12 +266,7 @@ def test_numbers(value: float, text: str) -> None:
     assert real(value) == text
 
 
-RANDOM = """
-input-node name=input dim=4
-component name=mask type=DropoutComponent dim=4 dropout-proportion=0.5
-component-node name=mask component=mask input=input
-output-node name=output input=mask
-"""
+RANDOM = stacked(4, "mask Dropout dim=4 dropout-proportion=0.5")
 TWINS = """
 input-node name=input dim=4
 output-node name=a-b input=input
