@@ -7,13 +7,7 @@ import math
 import attrs
 import numpy as np
 import pytest
-from formula_calls import (
-    SameDraws,
-    Setting,
-    assert_gradient,
-    assert_input_derivative,
-    simple,
-)
+from formula_calls import SameDraws, Setting, assert_gradient, assert_input_derivative, simple
 from nnet3_runtime_reference.formulas.nonlinear import sigmoid
 
 ROWS = 6
