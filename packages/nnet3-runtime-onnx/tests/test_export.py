@@ -15,14 +15,7 @@ from nnet3_descriptors import Nnet, component_class, component_types, parse_conf
 from nnet3_runtime_onnx import ExportError, OnnxComputer, to_onnx
 from nnet3_runtime_onnx.components import translated_types
 from onnx import shape_inference
-from small_networks import (
-    NAMED_LIKE_A_PART,
-    RECURRENT,
-    SPLICED,
-    network,
-    request_for,
-    stacked,
-)
+from small_networks import NAMED_LIKE_A_PART, RECURRENT, SPLICED, network, request_for, stacked
 
 MASKED = stacked(
     4,

@@ -9,12 +9,7 @@ import onnx
 import pytest
 from exported_programs import session_of
 from nnet3_compiler import CompilerOptions, compile_looped, looped_requests
-from nnet3_runtime_onnx import (
-    quantization_error,
-    quantized,
-    to_onnx,
-    to_onnx_of_any_length,
-)
+from nnet3_runtime_onnx import quantization_error, quantized, to_onnx, to_onnx_of_any_length
 from small_networks import RECURRENT, SPLICED, network
 
 DIMS = {"nnet3.input_dim": "4", "nnet3.ivector_dim": "0"}
