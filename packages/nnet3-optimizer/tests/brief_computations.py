@@ -1,7 +1,8 @@
 """Small computations in a short text form, and the network that they are for.
 
 The short form has only lines of `format_computation` that matter: sizes of matrices other than
-4 x 4, lists, precomputed indexes, and commands without their numbers.
+4 x 4, lists, precomputed indexes, and commands without their numbers. Matrices that are neither
+freed nor given to the user are freed at the end, if there is no loop.
 """
 
 from __future__ import annotations
@@ -11,12 +12,7 @@ import re
 import textwrap
 from collections.abc import Callable
 
-from nnet3_computation import (
-    NnetComputation,
-    format_computation,
-    parse_computation,
-    peak_bytes,
-)
+from nnet3_computation import NnetComputation, format_computation, parse_computation, peak_bytes
 from nnet3_computation.text import SUBMATRIX
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_optimizer import check_computation, verify_equivalent
@@ -59,12 +55,18 @@ output-node name=output3 input=widen
 NNET: Nnet = parse_config(CONFIG)
 
 
-def computation(text: str, *, need_model_derivative: bool = True) -> NnetComputation:
-    """Returns the computation of a text in the short form."""
+def computation(
+    text: str, *, need_model_derivative: bool = True, frees: bool = True
+) -> NnetComputation:
+    """Returns the computation of a text in the short form; without `frees` it frees no more."""
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
     sizes = [line for line in lines if re.match(r"m\d+ = \d+ x ", line)]
     lists = [line for line in lines if re.match(r"[ijrp]\d+ =", line)]
     commands = [line for line in lines if line not in sizes and line not in lists]
+    if frees and "goto" not in text:
+        made = re.findall(r"^m(\d+) = (?:accept|zeros|undefined|take)", "\n".join(commands), re.M)
+        kept = re.findall(r"(?:free|provide \S+ =|take) m(\d+)\b", text)
+        commands += [f"free m{number}" for number in sorted({*made} - {*kept}, key=int)]
     sized = {line.split(" =")[0]: line for line in sizes}
     count = max(int(number) for number in re.findall(r"\bm(\d+)", text))
     matrices = [f"m{number}" for number in range(1, count + 1)]

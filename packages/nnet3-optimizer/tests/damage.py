@@ -8,27 +8,13 @@ from random import Random
 import attrs
 import numpy as np
 from nnet3_computation import NnetComputation
-from nnet3_computation.commands import (
-    ALPHA_COLUMN,
-    OPCODE_COLUMN,
-    SCHEMA,
-    AddRows,
-    AddRowsMulti,
-    AddToRowsMulti,
-    CopyRows,
-    CopyRowsMulti,
-    CopyToRowsMulti,
-    MatrixAdd,
-    MatrixCopy,
-    NoOperation,
-    NoOperationMarker,
-)
+from nnet3_computation import commands as c
 
 COPY_OF_SUM = {
-    MatrixAdd.OPCODE: MatrixCopy.OPCODE,
-    AddRows.OPCODE: CopyRows.OPCODE,
-    AddRowsMulti.OPCODE: CopyRowsMulti.OPCODE,
-    AddToRowsMulti.OPCODE: CopyToRowsMulti.OPCODE,
+    c.MatrixAdd.OPCODE: c.MatrixCopy.OPCODE,
+    c.AddRows.OPCODE: c.CopyRows.OPCODE,
+    c.AddRowsMulti.OPCODE: c.CopyRowsMulti.OPCODE,
+    c.AddToRowsMulti.OPCODE: c.CopyToRowsMulti.OPCODE,
 }
 SUM_OF_COPY = {copy: add for add, copy in COPY_OF_SUM.items()}
 
@@ -45,8 +31,8 @@ def _with_table(computation: NnetComputation, table: np.ndarray) -> NnetComputat
 
 def _any_command(rng: Random, computation: NnetComputation) -> int:
     """A random command that has an effect."""
-    idle = (NoOperation.OPCODE, NoOperationMarker.OPCODE)
-    opcodes = computation.command_table[:, OPCODE_COLUMN].tolist()
+    idle = (c.NoOperation.OPCODE, c.NoOperationMarker.OPCODE)
+    opcodes = computation.command_table[:, c.OPCODE_COLUMN].tolist()
     return rng.choice([at for at, opcode in enumerate(opcodes) if opcode not in idle])
 
 
@@ -81,7 +67,7 @@ def swapped(rng: Random, computation: NnetComputation) -> NnetComputation:
 def _any_submatrix_operand(rng: Random, computation: NnetComputation) -> tuple[int, int]:
     """The place in the table of an operand that names a submatrix."""
     table = computation.command_table
-    is_submatrix = SCHEMA.is_matrix[table[:, OPCODE_COLUMN]] & (table > 0)
+    is_submatrix = c.SCHEMA.is_matrix[table[:, c.OPCODE_COLUMN]] & (table > 0)
     at, column = rng.choice(np.argwhere(is_submatrix).tolist())
     return at, column
 
@@ -158,26 +144,26 @@ SCALED = (*COPY_OF_SUM, *SUM_OF_COPY)
 def wrong_scale(rng: Random, computation: NnetComputation) -> NnetComputation | None:
     """A copy or sum has another factor."""
     table = computation.command_table.copy()
-    places = np.flatnonzero(np.isin(table[:, OPCODE_COLUMN], SCALED)).tolist()
+    places = np.flatnonzero(np.isin(table[:, c.OPCODE_COLUMN], SCALED)).tolist()
     if not places:
         return None
     at = rng.choice(places)
-    alpha = table[at : at + 1, ALPHA_COLUMN].copy().view(np.float32)
+    alpha = table[at : at + 1, c.ALPHA_COLUMN].copy().view(np.float32)
     factor = np.float32(rng.choice([-1.0, 0.5, 2.0, 1.001]))
-    table[at, ALPHA_COLUMN] = (alpha * factor).view(np.int32)[0]
+    table[at, c.ALPHA_COLUMN] = (alpha * factor).view(np.int32)[0]
     return _with_table(computation, table)
 
 
 def wrong_component(rng: Random, computation: NnetComputation) -> NnetComputation | None:
     """A command runs another component of the network."""
     table = computation.command_table.copy()
-    columns = SCHEMA.component_column[table[:, OPCODE_COLUMN]]
+    columns = c.SCHEMA.component_column[table[:, c.OPCODE_COLUMN]]
     places = np.flatnonzero(columns).tolist()
     if not places:
         return None
     at = rng.choice(places)
     count = 1 + int(table[places, columns[places]].max())
-    others = [c for c in range(count) if c != table[at, columns[at]]]
+    others = [each for each in range(count) if each != table[at, columns[at]]]
     if not others:
         return None
     table[at, columns[at]] = rng.choice(others)
@@ -188,11 +174,11 @@ def _another_kind(
     rng: Random, computation: NnetComputation, kinds: dict[int, int]
 ) -> NnetComputation | None:
     table = computation.command_table.copy()
-    places = np.flatnonzero(np.isin(table[:, OPCODE_COLUMN], list(kinds))).tolist()
+    places = np.flatnonzero(np.isin(table[:, c.OPCODE_COLUMN], list(kinds))).tolist()
     if not places:
         return None
     at = rng.choice(places)
-    table[at, OPCODE_COLUMN] = kinds[int(table[at, OPCODE_COLUMN])]
+    table[at, c.OPCODE_COLUMN] = kinds[int(table[at, c.OPCODE_COLUMN])]
     return _with_table(computation, table)
 
 

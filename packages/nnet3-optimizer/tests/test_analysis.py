@@ -28,8 +28,6 @@ m3 += m2[i0]
 m3 = norm.propagate(m3, memo 1)
 provide output = m3
 segment end
-free m1
-free m2
 """
 
 
@@ -197,7 +195,6 @@ m2(1:4, 4:7) = m1
 m2(5:5, 0:3) = m1(0:0, :)
 provide output = m1
 segment end
-free m2
 """
 
 

@@ -1,14 +1,20 @@
 """Each check refuses its kind of fault, with its place, what was expected and what was found."""
 
+import functools
+
 import attrs
+import brief_computations
 import pytest
-from brief_computations import NNET, computation
+from brief_computations import NNET
 from nnet3_compiler import compile_computation
 from nnet3_computation import CheckError, NnetComputation
 from nnet3_computation.commands import columns
 from nnet3_descriptors import Nnet
 from nnet3_optimizer import check_computation
 from small_networks import network, request_for, stacked
+
+computation = functools.partial(brief_computations.computation, frees=False)
+"""A computation of a text in the short form, which has all commands."""
 
 FORWARD = """
 m1 = accept input

@@ -21,7 +21,7 @@ from nnet3_compiler import compile_computation
 from nnet3_computation import CheckError, ComputationError, NnetComputation
 from nnet3_descriptors import Nnet
 from nnet3_optimizer import check_computation, optimize, verify_equivalent
-from stand_ins import Results, agree, results
+from visible_results import Results, agree, results
 
 COUNT = int(os.environ.get("DAMAGED_COMPUTATIONS", "600"))
 EXAMPLES = 60
@@ -50,7 +50,7 @@ pytestmark = pytest.mark.any_versions
 
 @attrs.frozen(eq=False)
 class Sound:
-    """An undamaged computation, and its results with stand-ins for components."""
+    """An undamaged computation, and its results."""
 
     nnet: Nnet
     computation: NnetComputation

@@ -90,9 +90,6 @@ def test_merging_knows_whose_zeros_are_looked_at() -> None:
         m4 += m1
         provide output = m4
         segment end
-        free m1
-        free m2
-        free m3
         """
     [merge] = [each for each in PIPELINE if each.name == "merge_variables"]
 

@@ -95,20 +95,3 @@ def test_parts_of_rows_are_those_of_the_whole(steps: list[Copy]) -> None:
         for column in range(COLS - begin):
             here = part.at(0, column) == matrix.at(0, begin + column)
             assert here or begin + column not in matrix.splits
-
-
-SPLICED = """
-m1 = 9 x 4
-m2 = 9 x 8
-m3 = 9 x 4
-i0 = 8, 7, 6, 3, 5, 4, 2, 1, 0
-m1 = accept input
-m2 = undefined
-m2(:, 0:1) = m1(:, 0:1)
-m2(:, 2:3) = m1(:, 2:3)[i0]
-m2(:, 4:7) = m1
-m3 = undefined
-m3 = wide.propagate(m2)
-provide output = m3
-segment end
-"""

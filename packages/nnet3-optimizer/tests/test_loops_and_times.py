@@ -33,7 +33,7 @@ from nnet3_optimizer import (
 from nnet3_optimizer.passes.limit_derivative_times import limit_derivative_times
 from optimizer_networks import examples
 from small_networks import identity, network, request_for, stacked
-from stand_ins import Machine, same_results
+from visible_results import run, same_results
 
 LAYERS = (
     "affine Affine input-dim=8 output-dim=4",
@@ -138,14 +138,15 @@ def test_input_derivatives_outside_of_the_range_are_zero(
 
     check_computation(nnet, limited)
     assert peak_bytes(limited) < peak_bytes(compiled)
-    derivative = Machine(nnet, limited).run().provided[1, "input"]
+    found = run(nnet, limited)
+    derivative = found["derivative", "input"]
     times = np.tile(np.arange(-1, 8), 2)
     inside = (times >= low) & (times <= high)
     assert not derivative[~inside].any()
     assert derivative[inside].any()
     # The forward part is unchanged.
-    forward = Machine(nnet, compiled).run().provided[0, "output"]
-    np.testing.assert_allclose(Machine(nnet, limited).run().provided[0, "output"], forward)
+    forward = run(nnet, compiled)["output", "output"]
+    np.testing.assert_allclose(found["output", "output"], forward)
 
 
 def test_limits_change_the_update() -> None:
@@ -251,6 +252,7 @@ def test_rows_outside_between_rows_inside() -> None:
         "m4 += sums(m3(0:2, :)[r2])",
         "provide input = m2",
         "provide ivector = m4",
+        "free m3",
     ]
 
 
@@ -261,7 +263,7 @@ def test_limits_hold_for_copies_alone() -> None:
 
     limited = optimize(nnet, compiled, OptimizeOptions(min_deriv_time=2))
 
-    derivative = Machine(nnet, limited).run().provided[1, "input"]
+    derivative = run(nnet, limited)["derivative", "input"]
     assert derivative.any(axis=1).tolist() == [False, False, True, True]
 
 

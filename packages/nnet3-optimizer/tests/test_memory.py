@@ -46,7 +46,6 @@ def test_compressed_matrices_count_at_their_compressed_size(kind: int, kept: int
     compress m1 (type {kind}, truncate 1)
     segment end
     decompress m1
-    free m1
     """
 
     assert live_bytes(computation(text)).tolist() == [64, kept, kept, 64, 0]
@@ -60,7 +59,6 @@ def test_compressed_form_lies_apart_from_the_elements() -> None:
     compress m1 (type 5, truncate 1, range 0.0)
     segment end
     decompress m1
-    free m1
     """
 
     plan = plan_memory(computation(text), alignment=4)
@@ -78,7 +76,6 @@ def test_compressed_form_has_a_place_of_its_own() -> None:
     provide output = m2
     segment end
     decompress m1
-    free m1
     """
 
     plan = plan_memory(computation(text), alignment=16)

@@ -29,12 +29,6 @@ TRAINING = """
     m8 = zeros
     m8 += m7
     provide input = m8
-    free m1
-    free m2
-    free m3
-    free m5
-    free m6
-    free m7
 """
 
 

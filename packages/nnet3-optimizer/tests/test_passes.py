@@ -1,87 +1,48 @@
 """Passes do what their docstrings show, and leave other commands unchanged."""
 
-from collections.abc import Callable
-
 import pytest
 from brief_computations import NNET, before_and_after, brief, computation, draft
-from nnet3_optimizer import EquivalenceError, check_computation, verify_equivalent
+from nnet3_optimizer import EquivalenceError, OptimizeOptions, check_computation, verify_equivalent
 from nnet3_optimizer.draft import Draft
-from nnet3_optimizer.passes.consolidate_io import consolidate_io
-from nnet3_optimizer.passes.consolidate_model_update import consolidate_model_update
-from nnet3_optimizer.passes.convert_addition import convert_addition
 from nnet3_optimizer.passes.extend_matrices import extend_matrices
-from nnet3_optimizer.passes.gather_early import gather_early
-from nnet3_optimizer.passes.initialize_undefined import initialize_undefined
 from nnet3_optimizer.passes.memory_compression import memory_compression
-from nnet3_optimizer.passes.merge_variables import merge_variables
-from nnet3_optimizer.passes.move_sizing_commands import move_sizing_commands
-from nnet3_optimizer.passes.optimize_row_ops import optimize_row_ops
-from nnet3_optimizer.passes.order_additions import order_additions
-from nnet3_optimizer.passes.order_rows_early import order_rows_early
-from nnet3_optimizer.passes.recompute_activations import recompute_activations
-from nnet3_optimizer.passes.remove_dead_commands import remove_dead_commands
 from nnet3_optimizer.passes.renumber import renumber
-from nnet3_optimizer.passes.split_row_ops import split_row_ops
 from nnet3_optimizer.passes.trim_matrices import trim_matrices
+from nnet3_optimizer.pipeline import PIPELINE
 
-Run = Callable[[Draft], Draft]
-
-
-def compress(given: Draft) -> Draft:
-    """Compresses without loss."""
-    return memory_compression(given, level=1)
-
-
-def recompute(given: Draft) -> Draft:
-    """Recomputes activations; removes commands and matrices that are no longer used."""
-    return renumber(recompute_activations(given, level=1))
-
-
-def merge_and_renumber(given: Draft) -> Draft:
-    """Merges matrices; removes unused ones."""
-    return renumber(merge_variables(given))
-
-
-PASSES: dict[Callable[..., Draft], Run] = {
-    convert_addition: convert_addition,
-    order_additions: order_additions,
-    memory_compression: compress,
-    remove_dead_commands: remove_dead_commands,
-    extend_matrices: extend_matrices,
-    consolidate_io: consolidate_io,
-    merge_variables: merge_and_renumber,
-    consolidate_model_update: consolidate_model_update,
-    renumber: renumber,
-    optimize_row_ops: optimize_row_ops,
-    split_row_ops: split_row_ops,
-    move_sizing_commands: move_sizing_commands,
-    trim_matrices: trim_matrices,
-    initialize_undefined: initialize_undefined,
-    recompute_activations: recompute,
-    order_rows_early: order_rows_early,
-    gather_early: gather_early,
+OPTIONS = OptimizeOptions(memory_compression_level=1)  # without loss
+PASSES = {
+    each.name: each
+    for each in PIPELINE
+    if each.name not in ("limit_derivative_times", "split_statistics")  # have tests of their own
 }
 
 
-@pytest.mark.parametrize("documented", PASSES, ids=lambda each: each.__name__)
-def test_docstring(documented: Callable[..., Draft]) -> None:
+def run(name: str, given: Draft) -> Draft:
+    """What a pass makes, without what is then unused if it leaves that to others."""
+    after = PASSES[name].run(given, OPTIONS)
+    return renumber(after) if name in ("merge_variables", "recompute_activations") else after
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_docstring(name: str) -> None:
     """The docstring shows what the pass makes from its example, and both are equivalent."""
-    before, after = before_and_after(documented)
+    before, after = before_and_after(PASSES[name].function)
     check_computation(NNET, computation(before), check_unused=False)
 
-    result = PASSES[documented](draft(before))
+    result = run(name, draft(before))
 
     assert brief(result) == after
     check_computation(NNET, renumber(result).computation(), check_unused=False)
     verify_equivalent(NNET, computation(before), result.computation())
 
 
-@pytest.mark.parametrize("documented", PASSES, ids=lambda each: each.__name__)
-def test_nothing_left_to_do(documented: Callable[..., Draft]) -> None:
+@pytest.mark.parametrize("name", PASSES)
+def test_nothing_left_to_do(name: str) -> None:
     """A pass does not change its own result."""
-    once = PASSES[documented](draft(before_and_after(documented)[0]))
+    once = run(name, draft(before_and_after(PASSES[name].function)[0]))
 
-    assert brief(PASSES[documented](once)) == brief(once)
+    assert brief(run(name, once)) == brief(once)
 
 
 def between(commands: str, second: str = "") -> str:
@@ -95,13 +56,12 @@ def between(commands: str, second: str = "") -> str:
         provide output = m2
         {f"provide output2 = {second}" if second else ""}
         segment end
-        free m1
         """
 
 
 WHAT_STAYS = {
     "what is provided before it changes": (
-        consolidate_io,
+        "consolidate_io",
         """
         m1 = accept input
         m2 = undefined
@@ -109,26 +69,26 @@ WHAT_STAYS = {
         provide output = m2
         m2 += m1
         segment end
-        free m1
         """,
     ),
     "zeros that are added to first": (
-        initialize_undefined,
+        "initialize_undefined",
         between("m2 = zeros\nm2(0:1, :) = m1(0:1, :)\nm2 += m1"),
     ),
     "zeros that the user sees": (
-        initialize_undefined,
+        "initialize_undefined",
         between("m2 = zeros\nm2(0:1, :) = m1(0:1, :)"),
     ),
     "an addition to undefined memory that a constant was written to": (
-        convert_addition,
+        "convert_addition",
         between("m2 = undefined\nm2 = constant 1.0\nm2 += m1"),
     ),
     **{
         f"a list {kind}": (
-            split_row_ops,
-            between(f"m1 = 9 x 4\nj0 = {pairs}\nm3 = accept ivector\nm2 = undefined\nm2 = rows(j0)")
-            + "free m3",
+            "split_row_ops",
+            between(
+                f"m1 = 9 x 4\nj0 = {pairs}\nm3 = accept ivector\nm2 = undefined\nm2 = rows(j0)"
+            ),
         )
         for kind, pairs in (
             ("with a gap", "m1[0], -, m3[0, 1]"),
@@ -138,7 +98,7 @@ WHAT_STAYS = {
     },
     **{
         f"two outputs of which {why}": (
-            merge_and_renumber,
+            "merge_variables",
             between(f"m2 = zeros\nm3 = zeros\nm2 = affine.propagate(m1)\n{commands}", "m3"),
         )
         for why, commands in (
@@ -149,7 +109,7 @@ WHAT_STAYS = {
         )
     },
     "the output of a rectifier that another backward pass needs": (
-        compress,
+        "memory_compression",
         """
         m1 = accept input
         m1 = relu.propagate(m1)
@@ -162,12 +122,10 @@ WHAT_STAYS = {
         m4 = affine.backprop(m3, input m1)
         m4 = relu.backprop(m4, output m1)
         provide input = m4
-        free m1
-        free m3
         """,
     ),
     "a copy whose target changes while the source is still read": (
-        extend_matrices,
+        "extend_matrices",
         """
         m1 = 10 x 4
         m2 = 10 x 4
@@ -183,28 +141,24 @@ WHAT_STAYS = {
         m4 = affine.propagate(m3)
         provide output = m4
         segment end
-        free m1
-        free m2
-        free m3
         """,
     ),
     "the output of a convolution, whose rows have no gaps": (
-        merge_variables,
+        "merge_variables",
         between(
             "m4 = 4 x 8\nm3 = zeros\nm4 = zeros\nm2 = zeros\nm3 = conv.propagate(m1)\n"
             "m4(:, 0:3) = m3\nm2 = wide.propagate(m4)"
-        )
-        + "free m3\nfree m4",
+        ),
     ),
 }
 
 
-@pytest.mark.parametrize(("run", "text"), WHAT_STAYS.values(), ids=WHAT_STAYS)
-def test_what_stays(run: Run, text: str) -> None:
+@pytest.mark.parametrize(("name", "text"), WHAT_STAYS.values(), ids=WHAT_STAYS)
+def test_what_stays(name: str, text: str) -> None:
     """A pass leaves what would have other results, or gain nothing, as it is."""
     given = draft(text)
 
-    assert brief(run(given)) == brief(given)
+    assert brief(PASSES[name].run(given, OPTIONS)) == brief(given)
 
 
 DEAD = "m3 = zeros\nm4 = zeros\nm3 = affine.propagate(m1)\nm4 = affine2.propagate(m3)\nm4 += m3\n"
@@ -219,7 +173,6 @@ SPLITTING = """
     provide output = m2
     provide output2 = m3
     segment end
-    free m1
     """
 BACKWARD = """
     m1 = accept input
@@ -230,14 +183,11 @@ BACKWARD = """
     m3 = accept output
     m4 = zeros
     m4 = {0}.backprop(m3, {2})
-    free m1
-    free m3
-    free m4
     """
 
-EFFECTS: dict[str, tuple[Run, str, list[str], list[str]]] = {
+EFFECTS: dict[str, tuple[str, str, list[str], list[str]]] = {
     "an addition becomes a copy only where nothing was written before": (
-        convert_addition,
+        "convert_addition",
         between(
             "m2 = zeros\nm2(0:1, :) += m1(0:1, :)\nm2(2:3, :) += m1(2:3, :)\n"
             "m2(0:1, :) += m1(2:3, :)"
@@ -246,31 +196,31 @@ EFFECTS: dict[str, tuple[Run, str, list[str], list[str]]] = {
         [],
     ),
     "adding to rows of several matrices becomes one command for each, with inverse lists": (
-        split_row_ops,
+        "split_row_ops",
         SPLITTING.format("rows(j0) += m1"),
         ["m2(1:3, :) += m1(0:1, :)[i0]", "m3 += m1(2:3, :)"],
         [],
     ),
     "copying to rows of several matrices does, too": (
-        split_row_ops,
+        "split_row_ops",
         SPLITTING.format("rows(j1) = m1"),
         ["m2(1:2, :) = m1(0:1, :)[i0]", "m3 = m1(2:3, :)"],
         [],
     ),
     "a scaled copy scales in place": (
-        merge_and_renumber,
-        between("m2 = zeros\nm3 = zeros\nm3 = affine.propagate(m1)\nm2 = 0.5 * m3") + "free m3",
+        "merge_variables",
+        between("m2 = zeros\nm3 = zeros\nm3 = affine.propagate(m1)\nm2 = 0.5 * m3"),
         ["m2 = 0.5 * m2"],
         [],
     ),
     "an input that is only copied to an output becomes the output": (
-        merge_and_renumber,
+        "merge_variables",
         between("m2 = zeros\nm2 = m1"),
         ["m1 = 4 x 4", "m1 = accept input", "provide output = m1", "segment end"],
         ["zeros", "free"],
     ),
     "matrices that are copied side by side are computed there": (
-        merge_and_renumber,
+        "merge_variables",
         """
         m4 = 4 x 8
         m1 = accept input
@@ -285,16 +235,12 @@ EFFECTS: dict[str, tuple[Run, str, list[str], list[str]]] = {
         m5 = wide.propagate(m4)
         provide output = m5
         segment end
-        free m1
-        free m2
-        free m3
-        free m4
         """,
         ["m2(:, 0:3) = affine.propagate(m1)", "m2(:, 4:7) = affine2.propagate(m1)"],
         [],
     ),
     "both copies of a matrix go, whichever comes first": (
-        merge_variables,
+        "merge_variables",
         """
         m3 = 8 x 4
         m1 = accept input
@@ -310,22 +256,17 @@ EFFECTS: dict[str, tuple[Run, str, list[str], list[str]]] = {
         m1 = affine2.propagate(m3(0:3, :))
         provide output = m1
         segment end
-        free m2
-        free m3
-        free m4
-        free m5
         """,
-        ["m1 = affine2.propagate(m3(0:3, :))"],
+        ["m1 = affine2.propagate(m2(0:3, :))"],
         [" = m2\n"],
     ),
     **{
         f"of two terms, the one that is used later is added first, where {where}": (
-            order_additions,
+            "order_additions",
             between(
                 "m3 = zeros\nm4 = zeros\nm2 = zeros\nm3 = affine.propagate(m1)\n"
                 f"m4 = affine2.propagate(m1)\n{terms}"
-            )
-            + "free m3\nfree m4",
+            ),
             ["m2 += m4", "m2 += m3"],
             [],
         )
@@ -335,7 +276,7 @@ EFFECTS: dict[str, tuple[Run, str, list[str], list[str]]] = {
         )
     },
     "a term that has all times at once takes the terms that are added time by time": (
-        order_additions,
+        "order_additions",
         """
         m1 = 8 x 4
         m2 = 8 x 4
@@ -353,17 +294,12 @@ EFFECTS: dict[str, tuple[Run, str, list[str], list[str]]] = {
         m6 = affine2.propagate(m5)
         provide output = m6
         segment end
-        free m1
-        free m2
-        free m3
-        free m4
-        free m5
         """,
         ["m5 += m2(4:7, :)", "m5 += m4"],
         [],
     ),
     "a derivative has no place in a value that the same command reads": (
-        merge_and_renumber,
+        "merge_variables",
         """
         m1 = accept input
         m2 = zeros
@@ -374,37 +310,35 @@ EFFECTS: dict[str, tuple[Run, str, list[str], list[str]]] = {
         m4 = zeros
         m4 = sigmoid.backprop(m3, output m2)
         provide input = m4
-        free m1
-        free m3
         """,
         ["m1 = sigmoid.propagate(m1)", "m3 = sigmoid.backprop(m2, output m1)"],
         [],
     ),
     "a backward pass for the update alone computes no input derivative": (
-        remove_dead_commands,
+        "remove_dead_commands",
         BACKWARD.format("affine", "", "input m1"),
         ["- = affine.backprop(m3, input m1)"],
         ["m4 = zeros"],
     ),
     "no memo is made for a backward pass that is gone": (
-        remove_dead_commands,
+        "remove_dead_commands",
         BACKWARD.format("norm", ", memo 1", "output m2, memo 1"),
         ["m2 = norm.propagate(m1)"],
         ["backprop"],
     ),
     "commands whose results only dead commands read are dead": (
-        lambda given: renumber(remove_dead_commands(given)),
-        between(f"m2 = zeros\n{DEAD}m2 = affine.propagate(m1)") + "free m3\nfree m4",
+        "remove_dead_commands",
+        between(f"m2 = zeros\n{DEAD}m2 = affine.propagate(m1)"),
         ["m1 = accept input", "m2 = zeros", "m2 = affine.propagate(m1)", "provide output = m2"],
         ["m3 =", "m4 =", "affine2"],
     ),
 }
 
 
-@pytest.mark.parametrize(("run", "text", "present", "absent"), EFFECTS.values(), ids=EFFECTS)
-def test_effects(run: Run, text: str, present: list[str], absent: list[str]) -> None:
+@pytest.mark.parametrize(("name", "text", "present", "absent"), EFFECTS.values(), ids=EFFECTS)
+def test_effects(name: str, text: str, present: list[str], absent: list[str]) -> None:
     """A pass makes these commands, in this order, and takes others away; results stay the same."""
-    after = run(draft(text))
+    after = renumber(PASSES[name].run(draft(text), OPTIONS))
 
     lines = brief(after).splitlines()
     assert [line for line in dict.fromkeys(lines) if line in present] == present
@@ -424,8 +358,6 @@ def test_lossy_compression_is_not_equivalent() -> None:
         m4 = zeros
         m4 = affine.backprop(m3, input m1)
         provide input = m4
-        free m1
-        free m3
         """
 
     after = memory_compression(draft(text), level=2).computation()
@@ -448,7 +380,6 @@ def test_trimming_leaves_no_list_behind() -> None:
         m2 = rows(j1)
         provide output = m2
         segment end
-        free m1
         """
 
     after = trim_matrices(draft(text)).computation()
@@ -475,9 +406,6 @@ def test_undefined_rows_are_not_copied(memory: str, is_extended: bool) -> None:
         m3 = wide.propagate(m2)
         provide output = m3
         segment end
-        free m1
-        free m2
-        free m4
     """
 
     after = extend_matrices(draft(before))

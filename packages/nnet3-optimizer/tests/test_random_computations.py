@@ -8,7 +8,7 @@ from nnet3_computation import NnetComputation, peak_bytes
 from nnet3_descriptors import Nnet
 from nnet3_optimizer import OptimizeOptions, check_computation, optimize, verify_equivalent
 from optimizer_networks import examples
-from stand_ins import same_results
+from visible_results import same_results
 
 Example = tuple[Nnet, NnetComputation]
 
@@ -23,7 +23,7 @@ EVERYTHING = OptimizeOptions(verify=True)
 @given(examples())
 @settings(max_examples=3 * settings.default.max_examples // 5)
 def test_optimized_computation_gives_the_same_results(example: Example) -> None:
-    """Every pass is checked and proven, and runs with stand-ins agree."""
+    """Every pass is checked and proven, and runs agree."""
     nnet, computation = example
     check_computation(nnet, computation, check_rewrite=True)
 

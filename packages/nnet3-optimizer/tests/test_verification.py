@@ -16,7 +16,6 @@ m2 = undefined
 m2 = affine.propagate(m1)
 provide output = m2
 segment end
-free m1
 """
 
 
