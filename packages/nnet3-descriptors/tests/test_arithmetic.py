@@ -40,72 +40,74 @@ def network(seed: int, frames: int) -> tuple[Nnet, np.ndarray]:
     return nnet.with_components({"relu": relu, "norm": norm}), rows
 
 
-class TestWeightedSum:
-    """Tests for `weighted_sum`, `average` and `scale`."""
+def test_parameters_are_added_up() -> None:
+    """All parameters, also those within composites, are multiplied and added."""
+    (first, _), (second, _) = network(1, 5), network(2, 9)
 
-    def test_parameters_are_added_up(self) -> None:
-        """All parameters, also those within composites, are multiplied and added."""
-        (first, _), (second, _) = network(1, 5), network(2, 9)
+    total = weighted_sum([first, second], [2.0, -0.5])
 
-        total = weighted_sum([first, second], [2.0, -0.5])
+    expected = 2.0 * vectorize(first) - 0.5 * vectorize(second)
+    np.testing.assert_allclose(vectorize(total), expected, rtol=1e-6)
+    assert total.component("affine").learning_rate == 0.25
+    assert total.nodes == first.nodes
 
-        expected = 2.0 * vectorize(first) - 0.5 * vectorize(second)
-        np.testing.assert_allclose(vectorize(total), expected, rtol=1e-6)
-        assert total.component("affine").learning_rate == 0.25
-        assert total.nodes == first.nodes
 
-    def test_statistics_are_those_of_all_frames(self) -> None:
-        """Averages, root mean squares and variances are those of both sets of rows together."""
-        (first, rows), (second, other_rows) = network(1, 50), network(3, 10)
-        together = np.concatenate([rows, other_rows])
+def test_statistics_are_those_of_all_frames() -> None:
+    """Averages, root mean squares and variances are those of both sets of rows together."""
+    (first, rows), (second, other_rows) = network(1, 50), network(3, 10)
+    together = np.concatenate([rows, other_rows])
 
-        total = weighted_sum([first, second], [1.0, 1.0])
+    total = weighted_sum([first, second], [1.0, 1.0])
 
-        relu, norm = total.component("relu"), total.component("norm")
-        assert (relu.count, norm.count, relu.num_dims_processed) == (60.0, 60.0, 8.0)
-        np.testing.assert_allclose(relu.value_avg, together.mean(axis=0), rtol=1e-5)
-        np.testing.assert_allclose(relu.oderiv_rms, np.sqrt((together**2).mean(axis=0)), rtol=1e-5)
-        np.testing.assert_allclose(norm.stats_mean, together.mean(axis=0), rtol=1e-5)
-        np.testing.assert_allclose(norm.stats_var, together.var(axis=0), rtol=1e-4)
+    relu, norm = total.component("relu"), total.component("norm")
+    assert (relu.count, norm.count, relu.num_dims_processed) == (60.0, 60.0, 8.0)
+    np.testing.assert_allclose(relu.value_avg, together.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(relu.oderiv_rms, np.sqrt((together**2).mean(axis=0)), rtol=1e-5)
+    np.testing.assert_allclose(norm.stats_mean, together.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(norm.stats_var, together.var(axis=0), rtol=1e-4)
 
-    def test_statistics_may_be_missing(self) -> None:
-        """A network without statistics adds none to the sum."""
-        nnet, _ = network(1, 50)
-        bare = nnet.with_components({"relu": RectifiedLinearComponent(dim=4)})
 
-        total = weighted_sum([bare, nnet], [1.0, 1.0])
+def test_statistics_may_be_missing() -> None:
+    """A network without statistics adds none to the sum."""
+    nnet, _ = network(1, 50)
+    bare = nnet.with_components({"relu": RectifiedLinearComponent(dim=4)})
 
-        assert total.component("relu") == nnet.component("relu")
+    total = weighted_sum([bare, nnet], [1.0, 1.0])
 
-    def test_scale_by_nothing(self) -> None:
-        """Scaling by 0 leaves no parameters and no statistics."""
-        none = scale(network(2, 8)[0], 0.0)
+    assert total.component("relu") == nnet.component("relu")
 
-        assert not vectorize(none).any()
-        assert none.component("relu").count == 0.0
-        assert not none.component("relu").value_avg.any()
 
-    @pytest.mark.filterwarnings("error")
-    def test_infinite_averages(self) -> None:
-        """An infinite average, as a damaged file may have, counts for nothing without frames."""
-        nnet, _ = network(0, 3)
-        endless = np.full(4, np.inf, np.float32)
-        none = nnet.component("relu").replace(value_avg=endless, count=0.0)
-        odd = nnet.component("norm").replace(stats_mean=endless)
-        damaged = nnet.with_components({"relu": none, "norm": odd})
+def test_scale_by_nothing() -> None:
+    """Scaling by 0 leaves no parameters and no statistics."""
+    none = scale(network(2, 8)[0], 0.0)
 
-        found = average([nnet, damaged])
+    assert not vectorize(none).any()
+    assert none.component("relu").count == 0.0
+    assert not none.component("relu").value_avg.any()
 
-        relu = found.component("relu")
-        np.testing.assert_allclose(relu.value_avg, nnet.component("relu").value_avg, rtol=1e-6)
-        assert np.isinf(found.component("norm").stats_mean).all()
 
-    def test_average(self) -> None:
-        """Weights are divided by their sum; without weights, all networks count equally."""
-        (first, _), (second, _) = network(1, 5), network(2, 5)
+@pytest.mark.filterwarnings("error")
+def test_infinite_averages() -> None:
+    """An infinite average, as a damaged file may have, counts for nothing without frames."""
+    nnet, _ = network(0, 3)
+    endless = np.full(4, np.inf, np.float32)
+    none = nnet.component("relu").replace(value_avg=endless, count=0.0)
+    odd = nnet.component("norm").replace(stats_mean=endless)
+    damaged = nnet.with_components({"relu": none, "norm": odd})
 
-        assert average([first, second], [1, 3]) == weighted_sum([first, second], [0.25, 0.75])
-        assert average([first, second]) == weighted_sum([first, second], [0.5, 0.5])
+    found = average([nnet, damaged])
+
+    relu = found.component("relu")
+    np.testing.assert_allclose(relu.value_avg, nnet.component("relu").value_avg, rtol=1e-6)
+    assert np.isinf(found.component("norm").stats_mean).all()
+
+
+def test_average() -> None:
+    """Weights are divided by their sum; without weights, all networks count equally."""
+    (first, _), (second, _) = network(1, 5), network(2, 5)
+
+    assert average([first, second], [1, 3]) == weighted_sum([first, second], [0.25, 0.75])
+    assert average([first, second]) == weighted_sum([first, second], [0.5, 0.5])
 
 
 def test_convert_repeated_to_block() -> None:

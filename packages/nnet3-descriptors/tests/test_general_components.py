@@ -5,15 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from component_forms import as_text, binary, from_binary, from_config, from_text
-from nnet3_descriptors.components import (
-    BackpropTruncationComponent,
-    ClipGradientComponent,
-    ConstantComponent,
-    GeneralDropoutComponent,
-    GruNonlinearityComponent,
-    RestrictedAttentionComponent,
-    SpecAugmentTimeMaskComponent,
-)
+from nnet3_descriptors import components as c
 
 
 class TestModes:
@@ -42,7 +34,7 @@ class TestModes:
         )
         component = from_text(text)
 
-        assert component == GeneralDropoutComponent(
+        assert component == c.GeneralDropoutComponent(
             dim=4, block_dim=2, time_period=10, dropout_proportion=0.25, **expected
         )
         assert text == as_text(component)
@@ -59,7 +51,7 @@ class TestModes:
         )
         component = from_text(text)
 
-        assert component == SpecAugmentTimeMaskComponent(dim=4, test_mode=True)
+        assert component == c.SpecAugmentTimeMaskComponent(dim=4, test_mode=True)
         assert text == as_text(component)
         assert as_text(component.with_test_mode(False)) == text.replace("<TestMode> ", "")
 
@@ -67,7 +59,7 @@ class TestModes:
 class TestStatistics:
     """Statistics in files and in info."""
 
-    ATTENTION = RestrictedAttentionComponent(
+    ATTENTION = c.RestrictedAttentionComponent(
         num_heads=2,
         key_dim=4,
         value_dim=3,
@@ -104,7 +96,7 @@ class TestStatistics:
             count=1234.0, self_repair_total=617.0, value_avg=[0.5, -0.5], deriv_avg=[0.25, 1]
         )
 
-        assert isinstance(component, GruNonlinearityComponent)
+        assert isinstance(component, c.GruNonlinearityComponent)
         assert (
             ", self-repair-threshold=0.2, self-repair-scale=1e-05, count=1.23e+03, "
             "self-repaired-proportion=0.25, value-avg=[ 0.50 -0.50 ], deriv-avg=[ 0.25 1.0 ], "
@@ -114,7 +106,7 @@ class TestStatistics:
 
 def test_a_constant_that_is_fixed_is_no_parameter() -> None:
     """A fixed constant is not a parameter, but still an array of the component."""
-    component = ConstantComponent(output=[1, 2], is_updatable=False)
+    component = c.ConstantComponent(output=[1, 2], is_updatable=False)
 
     assert component.parameters == ()
     assert list(component.arrays()) == ["output"]
@@ -122,7 +114,7 @@ def test_a_constant_that_is_fixed_is_no_parameter() -> None:
 
 def test_info_of_counts() -> None:
     """Counts become proportions; any count that a file can hold is shown, even an infinite one."""
-    component = BackpropTruncationComponent(
+    component = c.BackpropTruncationComponent(
         dim=2, num_clipped=1, num_zeroed=3, count=4, count_zeroing_boundaries=6
     )
 
@@ -131,7 +123,7 @@ def test_info_of_counts() -> None:
         "clipping-threshold=30, clipped-proportion=0.25, zeroing-threshold=15, "
         "zeroing-interval=20, zeroed-proportion=0.5, count-zeroing-boundaries=6"
     )
-    clipped = ClipGradientComponent(dim=2, num_clipped=1, count=4, self_repair_scale=0.0)
+    clipped = c.ClipGradientComponent(dim=2, num_clipped=1, count=4, self_repair_scale=0.0)
     assert clipped.info().endswith("clipped-proportion=0.25")
     endless = component.replace(count_zeroing_boundaries=np.inf).info()
     assert endless.endswith(", zeroed-proportion=0, count-zeroing-boundaries=inf")

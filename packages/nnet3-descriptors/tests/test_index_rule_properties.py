@@ -7,24 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnet3_descriptors.components import (
-    BackpropTruncationComponent,
-    Component,
-    ConstantComponent,
-    DistributeComponent,
-    DropoutMaskComponent,
-    GeneralDropoutComponent,
-    NoOpComponent,
-    RestrictedAttentionComponent,
-    SpecAugmentTimeMaskComponent,
-    StatisticsExtractionComponent,
-    StatisticsExtractionPrecomputedIndexes,
-    StatisticsPoolingComponent,
-    StatisticsPoolingPrecomputedIndexes,
-    TdnnComponent,
-    TimeHeightConvolutionComponent,
-    TimeOffsetPrecomputedIndexes,
-)
+from nnet3_descriptors import components as c
 from nnet3_descriptors.components.index_rules import Windows
 from nnet3_descriptors.components.index_rules.time_offsets import TimeGrid, sequences
 from nnet3_descriptors.indexes import (
@@ -51,7 +34,7 @@ def rows_of(array: np.ndarray) -> list[Index]:
 
 
 def check_dependencies(
-    component: Component,
+    component: c.Component,
     outputs: set[Index],
     inputs: set[Index],
     wanted: Callable[[Index], list[Index]],
@@ -86,9 +69,9 @@ def times_between(index: Index, first: int, last: int, step: int = 1) -> list[In
     return [(n, t, x) for t in range(first, last + 1, step)]
 
 
-def tdnn(*time_offsets: int) -> TdnnComponent:
+def tdnn(*time_offsets: int) -> c.TdnnComponent:
     """A time-delay layer of one column."""
-    return TdnnComponent(
+    return c.TdnnComponent(
         time_offsets=time_offsets, linear_params=np.ones((1, len(time_offsets))), bias_params=[0]
     )
 
@@ -103,7 +86,7 @@ class TestStatistics:
         """Each row sums the available frames of its period."""
         period = input_period * ratio
         outputs = {(n, t * period + t % period, x) for n, t, x in outputs}
-        component = StatisticsExtractionComponent(
+        component = c.StatisticsExtractionComponent(
             input_dim=2, input_period=input_period, output_period=period
         )
 
@@ -131,7 +114,7 @@ class TestStatistics:
         """Each row sums its window; rows between multiples of the period have no result."""
         right += left == 0 and right == 0
         inputs = {(n, t * period, x) for n, t, x in inputs}
-        component = StatisticsPoolingComponent(
+        component = c.StatisticsPoolingComponent(
             input_dim=3,
             input_period=period,
             left_context=left * period,
@@ -159,15 +142,17 @@ class TestStatistics:
     def test_without_backward_computation(self) -> None:
         """Indexes that only the backward computation needs are left out."""
         rows = make_indexes(0, [0, 1])
-        extraction = StatisticsExtractionComponent(input_dim=2)
-        pooling = StatisticsPoolingComponent(input_dim=5, left_context=1, right_context=0)
+        extraction = c.StatisticsExtractionComponent(input_dim=2)
+        pooling = c.StatisticsPoolingComponent(input_dim=5, left_context=1, right_context=0)
 
         assert extraction.precompute_indexes(
             rows, rows, False
-        ) == StatisticsExtractionPrecomputedIndexes(
+        ) == c.StatisticsExtractionPrecomputedIndexes(
             forward_indexes=[[0, 1], [1, 2]], backward_indexes=[]
         )
-        assert pooling.precompute_indexes(rows, rows, False) == StatisticsPoolingPrecomputedIndexes(
+        assert pooling.precompute_indexes(
+            rows, rows, False
+        ) == c.StatisticsPoolingPrecomputedIndexes(
             forward_indexes=[[0, 1], [0, 2]], backward_indexes=np.empty((0, 2))
         )
 
@@ -176,8 +161,8 @@ class TestStatistics:
     "component",
     [
         *(tdnn(-1, 2), tdnn(-1, 0, 1), tdnn(-3, 0)),
-        StatisticsExtractionComponent(input_dim=2),
-        StatisticsPoolingComponent(input_dim=3, left_context=2, right_context=1),
+        c.StatisticsExtractionComponent(input_dim=2),
+        c.StatisticsPoolingComponent(input_dim=3, left_context=2, right_context=1),
     ],
 )
 @given(
@@ -187,7 +172,7 @@ class TestStatistics:
 )
 @settings(max_examples=settings.default.max_examples // 4)
 def test_first_sequence_tells(
-    component: Component, times: set[tuple[int, int]], step: int, num_sequences: int
+    component: c.Component, times: set[tuple[int, int]], step: int, num_sequences: int
 ) -> None:
     """Order and precomputed indexes of equal sequences follow from the rows of the first one."""
 
@@ -196,7 +181,7 @@ def test_first_sequence_tells(
         return every[index_order(every)]
 
     first = as_indexes([(0, t * step, x) for t, x in sorted(times)])
-    is_tdnn = isinstance(component, TdnnComponent)
+    is_tdnn = isinstance(component, c.TdnnComponent)
     needed = component.input_dependencies(first)[1] if is_tdnn else first
     given_rows = [of_all(np.unique(rows, axis=0)) for rows in (needed, first)]
 
@@ -221,13 +206,13 @@ def test_first_sequence_does_not_tell_everything() -> None:
     """Rules that must see all sequences return NotImplemented for repeated indexes."""
     rows = make_indexes(0, [0, 1])
 
-    assert NoOpComponent(dim=1).reorder_repeated_indexes(rows, rows) is NotImplemented
-    assert NoOpComponent(dim=1).precompute_repeated_indexes(rows, rows, True, 2) is NotImplemented
+    assert c.NoOpComponent(dim=1).reorder_repeated_indexes(rows, rows) is NotImplemented
+    assert c.NoOpComponent(dim=1).precompute_repeated_indexes(rows, rows, True, 2) is NotImplemented
 
 
-def convolution(time_offsets: list[int], required: set[int]) -> TimeHeightConvolutionComponent:
+def convolution(time_offsets: list[int], required: set[int]) -> c.TimeHeightConvolutionComponent:
     """A convolution with one filter and one height."""
-    return TimeHeightConvolutionComponent(
+    return c.TimeHeightConvolutionComponent(
         num_filters_in=1,
         num_filters_out=1,
         height_in=1,
@@ -244,7 +229,7 @@ class TestTimeOffsets:
 
     OFFSETS = st.lists(st.integers(-4, 4), min_size=1, max_size=4, unique=True)
 
-    def check_rows(self, component: Component, outputs: set[Index], inputs: set[Index]) -> None:
+    def check_rows(self, component: c.Component, outputs: set[Index], inputs: set[Index]) -> None:
         """Asserts that the rows are exactly those of the precomputed indexes."""
 
         def wanted(index: Index) -> list[Index]:
@@ -308,7 +293,7 @@ class TestTimeOffsets:
     ) -> None:
         """Output rows are padded to the steps of the input, for the queries."""
         left, right = (data.draw(st.integers(0, 3)) for _ in range(2))
-        component = RestrictedAttentionComponent(
+        component = c.RestrictedAttentionComponent(
             key_dim=1,
             value_dim=1,
             num_left_inputs=left + 1,
@@ -325,7 +310,7 @@ class TestTimeOffsets:
 
     def test_attention_has_a_constant_distance_of_rows(self) -> None:
         """For any requested times, the rows of one offset are consecutive."""
-        component = RestrictedAttentionComponent(
+        component = c.RestrictedAttentionComponent(
             key_dim=1, value_dim=1, num_left_inputs=1, num_right_inputs=0, time_stride=4
         )
         outputs = make_indexes(0, [0, 6])
@@ -335,9 +320,9 @@ class TestTimeOffsets:
 
         np.testing.assert_array_equal([0, NO_TIME, NO_TIME, 6], outputs[:, 1])
         np.testing.assert_array_equal([-4, NO_TIME, 0, 2, NO_TIME, 6], inputs[:, 1])
-        assert component.precompute_indexes(inputs, outputs, True) == TimeOffsetPrecomputedIndexes(
-            row_stride=1, row_offsets=(0, 2)
-        )
+        assert component.precompute_indexes(
+            inputs, outputs, True
+        ) == c.TimeOffsetPrecomputedIndexes(row_stride=1, row_offsets=(0, 2))
 
 
 class TestRows:
@@ -346,7 +331,7 @@ class TestRows:
     @given(INDEX_SETS, INDEX_SETS)
     def test_simple(self, outputs: set[Index], inputs: set[Index]) -> None:
         """Output rows need only the input rows of the same index."""
-        component = NoOpComponent(dim=1)
+        component = c.NoOpComponent(dim=1)
 
         rows = check_dependencies(component, outputs, inputs, lambda index: [index], all)
 
@@ -355,7 +340,7 @@ class TestRows:
     @given(INDEX_SETS, INDEX_SETS, st.integers(1, 4))
     def test_distribute(self, outputs: set[Index], inputs: set[Index], blocks: int) -> None:
         """Dividing the output's x gives the block and the x of the input."""
-        component = DistributeComponent(input_dim=2 * blocks, output_dim=2)
+        component = c.DistributeComponent(input_dim=2 * blocks, output_dim=2)
 
         def wanted(index: Index) -> list[Index]:
             n, t, x = index
@@ -373,7 +358,7 @@ class TestRows:
     @given(INDEX_SETS, st.integers(1, 7), st.integers(1, 3))
     def test_truncation(self, indexes: set[Index], interval: int, recurrence: int) -> None:
         """A boundary lies between a row and its source row."""
-        component = BackpropTruncationComponent(
+        component = c.BackpropTruncationComponent(
             dim=1, zeroing_interval=interval, recurrence_interval=recurrence
         )
         rows = as_indexes(sorted(indexes, key=hash))
@@ -390,7 +375,7 @@ class TestRows:
     @given(INDEX_SETS, st.integers(0, 5), st.integers(1, 3))
     def test_dropout(self, indexes: set[Index], period: int, blocks: int) -> None:
         """Rows share a mask if they belong to the same sequence and period."""
-        component = GeneralDropoutComponent(dim=2 * blocks, block_dim=2, time_period=period)
+        component = c.GeneralDropoutComponent(dim=2 * blocks, block_dim=2, time_period=period)
         rows = as_indexes(sorted(indexes, key=hash))
         which = [(n, t // period if period else 0) for n, t, _ in rows_of(rows)]
 
@@ -405,7 +390,7 @@ class TestRows:
     @given(INDEX_SETS)
     def test_time_mask(self, indexes: set[Index]) -> None:
         """The rows of each sequence are in the order of time."""
-        component = SpecAugmentTimeMaskComponent(dim=1)
+        component = c.SpecAugmentTimeMaskComponent(dim=1)
         rows = as_indexes(sorted(indexes, key=hash))
 
         precomputed = component.precompute_indexes(rows, rows, True)
@@ -417,10 +402,10 @@ class TestRows:
         assert list(range(len(rows))) == sorted(precomputed.rows.tolist())
 
     @pytest.mark.parametrize(
-        "component", [ConstantComponent(output=[1, 2]), DropoutMaskComponent(output_dim=2)]
+        "component", [c.ConstantComponent(output=[1, 2]), c.DropoutMaskComponent(output_dim=2)]
     )
     @given(outputs=INDEX_SETS)
-    def test_no_input(self, component: Component, outputs: set[Index]) -> None:
+    def test_no_input(self, component: c.Component, outputs: set[Index]) -> None:
         """A component without input can always be computed."""
         rows_in, rows_out = check_dependencies(component, outputs, set(), lambda _: [], all)
 
@@ -452,7 +437,7 @@ class TestIndexKeys:
 def test_precomputed_indexes_are_checked_and_compared() -> None:
     """Arrays become read-only int32 with a checked number of columns, and compare by value."""
     first, second = (
-        StatisticsPoolingPrecomputedIndexes(
+        c.StatisticsPoolingPrecomputedIndexes(
             forward_indexes=[[0, end]], backward_indexes=np.empty((0, 2))
         )
         for end in (1, 2)
@@ -548,9 +533,8 @@ def test_tdnn_interleaves_times_between_output_steps() -> None:
     np.testing.assert_array_equal(
         make_indexes(np.tile([0, 0, 1, 1], 4), np.repeat(pairs, 2, axis=0).ravel()), inputs
     )
-    assert component.precompute_indexes(inputs, outputs, True) == TimeOffsetPrecomputedIndexes(
-        row_stride=2, row_offsets=(0, 1, 4)
-    )
+    expected = c.TimeOffsetPrecomputedIndexes(row_stride=2, row_offsets=(0, 1, 4))
+    assert component.precompute_indexes(inputs, outputs, True) == expected
     again = component.reorder_indexes(inputs, outputs)
     np.testing.assert_array_equal(inputs, again[0])
     np.testing.assert_array_equal(outputs, again[1])
@@ -568,11 +552,11 @@ def test_distinct_values() -> None:
     ("component", "t"),
     [
         (tdnn(-3, 0, 2), 4 - 2**31),
-        (StatisticsExtractionComponent(input_dim=1, output_period=8), 2**31 - 3),
-        (StatisticsPoolingComponent(input_dim=3, left_context=2, right_context=4), 2**31 - 5),
+        (c.StatisticsExtractionComponent(input_dim=1, output_period=8), 2**31 - 3),
+        (c.StatisticsPoolingComponent(input_dim=3, left_context=2, right_context=4), 2**31 - 5),
     ],
 )
-def test_inputs_within_32_bits(component: Component, t: int) -> None:
+def test_inputs_within_32_bits(component: c.Component, t: int) -> None:
     """Near the first and the last possible t, inputs are at the same distances as elsewhere."""
     _, inputs = component.input_dependencies(make_indexes(0, t))
     _, near_0 = component.input_dependencies(make_indexes(0, t % 40))

@@ -5,21 +5,19 @@ import pytest
 from nnet3_descriptors.indexes import as_indexes, index_order, make_indexes
 
 
-class TestAsIndexes:
-    """Tests for `as_indexes`."""
+@pytest.mark.parametrize("values", [[], (), np.empty((0, 3)), np.empty(0, dtype=np.float64)])
+def test_nothing(values: object) -> None:
+    """Empty input gives an array of shape (0, 3)."""
+    assert as_indexes(values).shape == (0, 3)
 
-    @pytest.mark.parametrize("values", [[], (), np.empty((0, 3)), np.empty(0, dtype=np.float64)])
-    def test_nothing(self, values: object) -> None:
-        """Empty input gives an array of shape (0, 3)."""
-        assert as_indexes(values).shape == (0, 3)
 
-    @pytest.mark.parametrize("dtype", [np.int64, np.int16, np.uint8, np.int32])
-    def test_converts_integers(self, dtype: type) -> None:
-        """All kinds of integers become int32."""
-        indexes = as_indexes(np.array([[0, 1, 2]], dtype=dtype))
+@pytest.mark.parametrize("dtype", [np.int64, np.int16, np.uint8, np.int32])
+def test_converts_integers(dtype: type) -> None:
+    """All kinds of integers become int32."""
+    indexes = as_indexes(np.array([[0, 1, 2]], dtype=dtype))
 
-        assert indexes.dtype == np.int32
-        assert indexes.tolist() == [[0, 1, 2]]
+    assert indexes.dtype == np.int32
+    assert indexes.tolist() == [[0, 1, 2]]
 
 
 def test_make_indexes_broadcasts() -> None:

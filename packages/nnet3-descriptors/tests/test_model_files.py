@@ -8,8 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
-from nnet3_descriptors.config_reader import parse_config
-from nnet3_descriptors.errors import ModelFileError
+from nnet3_descriptors import (
+    AcousticModel,
+    Limits,
+    ModelFileError,
+    Nnet,
+    parse_config,
+    read_acoustic_model,
+    read_model,
+    read_nnet,
+    use_limits,
+    write_acoustic_model,
+    write_nnet,
+)
 from nnet3_descriptors.files import (
     BinaryReader,
     BinaryWriter,
@@ -19,17 +30,7 @@ from nnet3_descriptors.files import (
     maps_of,
 )
 from nnet3_descriptors.files.source import read_matrix, read_vector
-from nnet3_descriptors.limits import Limits, use_limits
-from nnet3_descriptors.model_files.network import (
-    AcousticModel,
-    read_acoustic_model,
-    read_model,
-    read_nnet,
-    write_acoustic_model,
-    write_nnet,
-)
 from nnet3_descriptors.model_files.transition_model import HmmState, TransitionModel
-from nnet3_descriptors.nnet import Nnet
 
 CONFIG = """
 input-node name=input dim=4

@@ -104,95 +104,91 @@ def test_copies_are_as_frozen(copied: Callable[[Any], Any]) -> None:
     assert is_frozen(copy_of_fingerprint.nodes)
 
 
-class TestQueries:
-    """Tests for queries about a network."""
+def test_dimensions() -> None:
+    """Every kind of node has a dimension."""
+    dims = {name: NNET.node_dim(name) for name in NNET.node_names}
 
-    def test_dimensions(self) -> None:
-        """Every kind of node has a dimension."""
-        dims = {name: NNET.node_dim(name) for name in NNET.node_names}
-
-        assert dims == {
-            "input": 3,
-            "affine_input": 6,
-            "affine": 4,
-            "norm_input": 4,
-            "norm": 4,
-            "part": 2,
-            "linear_input": 2,
-            "linear": 5,
-            "output": 5,
-        }
-
-    def test_names_and_numbers(self) -> None:
-        """Nodes and components are found by name."""
-        assert NNET.node_index("norm") == 4
-        assert NNET.component_index("norm") == 1
-        assert NNET.component("norm") is NNET.components[1]
-        assert [node.name for node in NNET.input_nodes] == ["input"]
-        assert [node.name for node in NNET.output_nodes] == ["output"]
-
-    def test_modulus(self) -> None:
-        """The modulus is the least common multiple over all descriptors."""
-        assert NNET.modulus == 6
+    assert dims == {
+        "input": 3,
+        "affine_input": 6,
+        "affine": 4,
+        "norm_input": 4,
+        "norm": 4,
+        "part": 2,
+        "linear_input": 2,
+        "linear": 5,
+        "output": 5,
+    }
 
 
-class TestStateDict:
-    """Tests for `state_dict` and `with_state_dict`."""
-
-    def test_names_all_arrays(self) -> None:
-        """Parameters and statistics are named by component and field, in order."""
-        arrays = NNET.state_dict()
-
-        assert {name: array.shape for name, array in arrays.items()} == {
-            "affine.linear_params": (4, 6),
-            "affine.bias_params": (4,),
-            "norm.stats_mean": (4,),
-            "norm.stats_var": (4,),
-            "linear.params": (5, 2),
-        }
-        assert all(array.dtype == np.float32 for array in arrays.values())
-        assert not any(array.flags.writeable for array in arrays.values())
-
-    def test_with_state_dict_replaces_what_is_named(self) -> None:
-        """New values are converted to float32; others stay."""
-        nnet = NNET.with_state_dict({"norm.stats_mean": [1, 2, 3, 4]})
-
-        assert nnet.state_dict()["norm.stats_mean"].tolist() == [1.0, 2.0, 3.0, 4.0]
-        assert nnet.component("affine") is NNET.component("affine")
-        assert nnet.with_state_dict(NNET.state_dict()) == NNET
+def test_names_and_numbers() -> None:
+    """Nodes and components are found by name."""
+    assert NNET.node_index("norm") == 4
+    assert NNET.component_index("norm") == 1
+    assert NNET.component("norm") is NNET.components[1]
+    assert [node.name for node in NNET.input_nodes] == ["input"]
+    assert [node.name for node in NNET.output_nodes] == ["output"]
 
 
-class TestVectorize:
-    """Tests for `vectorize` and `unvectorize`."""
+def test_modulus() -> None:
+    """The modulus is the least common multiple over all descriptors."""
+    assert NNET.modulus == 6
 
-    def test_order(self) -> None:
-        """Components are in order; each has its matrices row by row, then the bias."""
-        values = np.arange(NNET.num_parameters, dtype=np.float32)
 
-        nnet = unvectorize(NNET, values)
+def test_names_all_arrays() -> None:
+    """Parameters and statistics are named by component and field, in order."""
+    arrays = NNET.state_dict()
 
-        assert NNET.num_parameters == 4 * 6 + 4 + 5 * 2
-        assert nnet.state_dict()["affine.linear_params"][1].tolist() == [6, 7, 8, 9, 10, 11]
-        assert nnet.state_dict()["affine.bias_params"].tolist() == [24, 25, 26, 27]
-        assert nnet.state_dict()["linear.params"][-1].tolist() == [36, 37]
-        assert (vectorize(nnet) == values).all()
+    assert {name: array.shape for name, array in arrays.items()} == {
+        "affine.linear_params": (4, 6),
+        "affine.bias_params": (4,),
+        "norm.stats_mean": (4,),
+        "norm.stats_var": (4,),
+        "linear.params": (5, 2),
+    }
+    assert all(array.dtype == np.float32 for array in arrays.values())
+    assert not any(array.flags.writeable for array in arrays.values())
 
-    def test_files_are_read_as_they_are(self) -> None:
-        """A network with NaN, as training that diverged leaves it, is read and written."""
-        affine = NNET.component("affine")
-        broken = affine.replace(bias_params=np.full(4, np.nan, np.float32))
-        file = io.BytesIO()
-        write_nnet(NNET.with_components({"affine": broken}), file)
-        file.seek(0)
 
-        assert np.isnan(read_nnet(file).state_dict()["affine.bias_params"]).all()
+def test_with_state_dict_replaces_what_is_named() -> None:
+    """New values are converted to float32; others stay."""
+    nnet = NNET.with_state_dict({"norm.stats_mean": [1, 2, 3, 4]})
 
-    def test_no_parameters(self) -> None:
-        """A network without parameters gives an empty vector."""
-        nnet = make(INPUT, TANH_INPUT, TANH, OUTPUT)
+    assert nnet.state_dict()["norm.stats_mean"].tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert nnet.component("affine") is NNET.component("affine")
+    assert nnet.with_state_dict(NNET.state_dict()) == NNET
 
-        assert vectorize(nnet).shape == (0,)
-        assert unvectorize(nnet, []) == nnet
+
+def test_order() -> None:
+    """Components are in order; each has its matrices row by row, then the bias."""
+    values = np.arange(NNET.num_parameters, dtype=np.float32)
+
+    nnet = unvectorize(NNET, values)
+
+    assert NNET.num_parameters == 4 * 6 + 4 + 5 * 2
+    assert nnet.state_dict()["affine.linear_params"][1].tolist() == [6, 7, 8, 9, 10, 11]
+    assert nnet.state_dict()["affine.bias_params"].tolist() == [24, 25, 26, 27]
+    assert nnet.state_dict()["linear.params"][-1].tolist() == [36, 37]
+    assert (vectorize(nnet) == values).all()
+
+
+def test_files_are_read_as_they_are() -> None:
+    """A network with NaN, as training that diverged leaves it, is read and written."""
+    affine = NNET.component("affine")
+    broken = affine.replace(bias_params=np.full(4, np.nan, np.float32))
+    file = io.BytesIO()
+    write_nnet(NNET.with_components({"affine": broken}), file)
+    file.seek(0)
+
+    assert np.isnan(read_nnet(file).state_dict()["affine.bias_params"]).all()
+
+
+def test_no_parameters() -> None:
+    """A network without parameters gives an empty vector."""
+    nnet = make(INPUT, TANH_INPUT, TANH, OUTPUT)
+
+    assert vectorize(nnet).shape == (0,)
+    assert unvectorize(nnet, []) == nnet
 
 
 def test_test_mode_is_switched_where_there_is_one() -> None:
@@ -204,23 +200,21 @@ def test_test_mode_is_switched_where_there_is_one() -> None:
     assert set_test_mode(tested, on=False) == NNET
 
 
-class TestDescriptions:
-    """Tests for `repr` and `info`."""
+def test_repr() -> None:
+    """The repr of a network shows its size, not its arrays."""
+    assert repr(NNET) == "<Nnet: 9 nodes, 3 components, 38 parameters>"
 
-    def test_repr(self) -> None:
-        """The repr of a network shows its size, not its arrays."""
-        assert repr(NNET) == "<Nnet: 9 nodes, 3 components, 38 parameters>"
 
-    def test_info(self) -> None:
-        """Info begins with the context, where it is given."""
-        lines = NNET.info((1, 2)).splitlines()
+def test_info() -> None:
+    """Info begins with the context, where it is given."""
+    lines = NNET.info((1, 2)).splitlines()
 
-        assert lines[:5] == [
-            "left-context: 1",
-            "right-context: 2",
-            "num-parameters: 38",
-            "modulus: 6",
-            "input-node name=input dim=3",
-        ]
-        assert NNET.info().splitlines() == lines[2:]
-        assert lines[-1].startswith("component name=linear type=LinearComponent, input-dim=2, ")
+    assert lines[:5] == [
+        "left-context: 1",
+        "right-context: 2",
+        "num-parameters: 38",
+        "modulus: 6",
+        "input-node name=input dim=3",
+    ]
+    assert NNET.info().splitlines() == lines[2:]
+    assert lines[-1].startswith("component name=linear type=LinearComponent, input-dim=2, ")

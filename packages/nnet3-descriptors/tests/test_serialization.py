@@ -100,88 +100,86 @@ def header_of(data: bytes) -> dict:
     return json.loads(json.loads(data[8 : 8 + length])["__metadata__"][METADATA_KEY])
 
 
-class TestRoundTrip:
-    """Tests for `to_container` and `from_container` together."""
+def test_everything_comes_back() -> None:
+    """All kinds of values are restored with their types."""
+    value = Things()
+    again = unpack(pack(value))
 
-    def test_everything_comes_back(self) -> None:
-        """All kinds of values are restored with their types."""
-        value = Things()
-        again = unpack(pack(value))
-
-        for field in attrs.fields(Things):
-            old, new = getattr(value, field.name), getattr(again, field.name)
-            if isinstance(old, np.ndarray):
-                assert new.dtype == old.dtype
-                assert new.shape == old.shape
-                assert (new == old).all()
-            elif field.name != "masks":
-                assert new == old
-                assert type(new) is type(old)
-        assert again.masks[0].tolist() == [True, False]
-
-    def test_arrays_are_read_only(self) -> None:
-        """Restored values are read-only."""
-        again = unpack(pack(Things()))
-
-        assert not again.matrix.flags.writeable
-        assert not again.masks[0].flags.writeable
-
-    @pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan, 1e-300, 0.1, -0.0])
-    def test_numbers_are_exact(self, number: float) -> None:
-        """Numbers are restored to the last bit, infinite and undefined ones too."""
-        again = unpack(pack(Things(number=number)))
-
-        assert np.float64(again.number).tobytes() == np.float64(number).tobytes()
-
-    def test_arrays_need_not_be_contiguous(self) -> None:
-        """A view is stored with the elements that it shows."""
-        view = np.arange(12, dtype=np.float32).reshape(3, 4)[:, ::2].T
-
-        assert (unpack(pack(Things(matrix=view))).matrix == view).all()
+    for field in attrs.fields(Things):
+        old, new = getattr(value, field.name), getattr(again, field.name)
+        if isinstance(old, np.ndarray):
+            assert new.dtype == old.dtype
+            assert new.shape == old.shape
+            assert (new == old).all()
+        elif field.name != "masks":
+            assert new == old
+            assert type(new) is type(old)
+    assert again.masks[0].tolist() == [True, False]
 
 
-class TestForm:
-    """Tests for the documented form of a container."""
+def test_arrays_are_read_only() -> None:
+    """Restored values are read-only."""
+    again = unpack(pack(Things()))
 
-    def test_is_as_documented(self) -> None:
-        """A foreign reader finds the JSON in the metadata, and arrays by name."""
-        data = pack(Things())
-        header = header_of(data)
+    assert not again.matrix.flags.writeable
+    assert not again.masks[0].flags.writeable
 
-        assert header["format"] == "things"
-        assert header["version"] == 3
-        content = header["content"]
-        assert content["descriptor"] == "Append(a, Offset(b, -1))"
-        assert content["pairs"] == [[1, 0.1]]
-        assert content["animals"] == [
-            {"type": "Dog", "legs": 4, "name": "Rex"},
-            None,
-            {"type": "Animal", "legs": 8},
-        ]
-        assert content["either"] == {"type": "Stone", "weight": 2.0}
-        assert content["matrix"] == {"$tensor": "matrix"}
-        assert content["masks"] == [{"$tensor": "masks.0"}]
-        assert set(safetensors.numpy.load(data)) == {"matrix", "table", "masks.0"}
 
-    def test_bytes_are_the_same_in_every_process(self) -> None:
-        """The bytes depend neither on the hash seed nor on the storage library's order."""
-        program = (
-            "import hashlib, sys; from nnet3_descriptors import parse_config;"
-            "data = parse_config(sys.argv[1]).to_bytes();"
-            "print(hashlib.sha256(data).hexdigest())"
-        )
-        hashes = {
-            subprocess.run(
-                [sys.executable, "-c", program, NNET_CONFIG],
-                env={**os.environ, "PYTHONHASHSEED": seed},
-                capture_output=True,
-                check=True,
-                text=True,
-            ).stdout
-            for seed in ("1", "2", "3")
-        }
+@pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan, 1e-300, 0.1, -0.0])
+def test_numbers_are_exact(number: float) -> None:
+    """Numbers are restored to the last bit, infinite and undefined ones too."""
+    again = unpack(pack(Things(number=number)))
 
-        assert len(hashes) == 1
+    assert np.float64(again.number).tobytes() == np.float64(number).tobytes()
+
+
+def test_arrays_need_not_be_contiguous() -> None:
+    """A view is stored with the elements that it shows."""
+    view = np.arange(12, dtype=np.float32).reshape(3, 4)[:, ::2].T
+
+    assert (unpack(pack(Things(matrix=view))).matrix == view).all()
+
+
+def test_is_as_documented() -> None:
+    """A foreign reader finds the JSON in the metadata, and arrays by name."""
+    data = pack(Things())
+    header = header_of(data)
+
+    assert header["format"] == "things"
+    assert header["version"] == 3
+    content = header["content"]
+    assert content["descriptor"] == "Append(a, Offset(b, -1))"
+    assert content["pairs"] == [[1, 0.1]]
+    assert content["animals"] == [
+        {"type": "Dog", "legs": 4, "name": "Rex"},
+        None,
+        {"type": "Animal", "legs": 8},
+    ]
+    assert content["either"] == {"type": "Stone", "weight": 2.0}
+    assert content["matrix"] == {"$tensor": "matrix"}
+    assert content["masks"] == [{"$tensor": "masks.0"}]
+    assert set(safetensors.numpy.load(data)) == {"matrix", "table", "masks.0"}
+
+
+def test_bytes_are_the_same_in_every_process() -> None:
+    """The bytes depend neither on the hash seed nor on the storage library's order."""
+    program = (
+        "import hashlib, sys; from nnet3_descriptors import parse_config;"
+        "data = parse_config(sys.argv[1]).to_bytes();"
+        "print(hashlib.sha256(data).hexdigest())"
+    )
+    hashes = {
+        subprocess.run(
+            [sys.executable, "-c", program, NNET_CONFIG],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+
+    assert len(hashes) == 1
 
 
 GOOD = header_of(pack(Things()))
@@ -192,19 +190,16 @@ def spoiled(**content: object) -> dict:
     return {**GOOD, "content": {**GOOD["content"], **content}}
 
 
-class TestNnet:
-    """Tests for the serialized form of networks."""
+def test_files(tmp_path) -> None:
+    """A network can be saved to a file, which is replaced as a whole."""
+    nnet = parse_config(NNET_CONFIG)
+    path = tmp_path / "nnet.safetensors"
+    path.write_bytes(b"older")
 
-    def test_files(self, tmp_path) -> None:
-        """A network can be saved to a file, which is replaced as a whole."""
-        nnet = parse_config(NNET_CONFIG)
-        path = tmp_path / "nnet.safetensors"
-        path.write_bytes(b"older")
+    nnet.save(path)
 
-        nnet.save(path)
-
-        assert Nnet.load(path) == nnet
-        assert [path] == list(tmp_path.iterdir())
+    assert Nnet.load(path) == nnet
+    assert [path] == list(tmp_path.iterdir())
 
 
 @attrs.frozen

@@ -6,14 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from component_forms import binary, from_binary, from_config
-from nnet3_descriptors.components import (
-    CompositeComponent,
-    ConvolutionComponent,
-    LstmNonlinearityComponent,
-    NaturalGradientPerElementScaleComponent,
-    PermuteComponent,
-    TanhComponent,
-)
+from nnet3_descriptors import components as c
 from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
 from nnet3_descriptors.files.writer import BinaryWriter
 
@@ -32,7 +25,7 @@ def test_self_repair_of_an_lstm() -> None:
         "LstmNonlinearityComponent", "cell-dim=1 tanh-self-repair-threshold=0.5"
     )
 
-    assert isinstance(component, LstmNonlinearityComponent)
+    assert isinstance(component, c.LstmNonlinearityComponent)
     np.testing.assert_array_equal(
         np.float32([0.05, 0.05, 0.5, 0.05, 0.5] + 5 * [1e-5]), component.self_repair_config
     )
@@ -118,7 +111,7 @@ def test_is_gradient_is_written_twice() -> None:
     assert data.count(b"<IsGradient> T") == 2
     assert binary(scale).count(b"<IsGradient> F") == 1
     restored = from_binary(data)
-    assert isinstance(restored, NaturalGradientPerElementScaleComponent)
+    assert isinstance(restored, c.NaturalGradientPerElementScaleComponent)
     assert "is-gradient=true" in restored.info()
 
 
@@ -130,26 +123,26 @@ def test_permutation_in_floating_point() -> None:
     writer.vector(np.float32([1.0001, 0, 0]))
     writer.token("</PermuteComponent>")
 
-    assert from_binary(b"".join(writer.chunks)) == PermuteComponent(column_map=(1, 0, 2))
+    assert from_binary(b"".join(writer.chunks)) == c.PermuteComponent(column_map=(1, 0, 2))
 
 
 class TestComposite:
     """A component made of components."""
 
     @pytest.fixture
-    def composite(self) -> CompositeComponent:
+    def composite(self) -> c.CompositeComponent:
         """Three components in sequence."""
         component = from_config("CompositeComponent", COMPOSITE)
-        assert isinstance(component, CompositeComponent)
+        assert isinstance(component, c.CompositeComponent)
         return component
 
-    def test_parameters_are_those_of_the_parts(self, composite: CompositeComponent) -> None:
+    def test_parameters_are_those_of_the_parts(self, composite: c.CompositeComponent) -> None:
         """Names begin with the number of the part; statistics are not parameters."""
         assert composite.parameters == ("0.params", "2.linear_params", "2.bias_params")
         assert composite.num_parameters == 24 + 12 + 2
         assert "1.stats_mean" in composite.arrays()
 
-    def test_parameters_of_parts_are_replaced(self, composite: CompositeComponent) -> None:
+    def test_parameters_of_parts_are_replaced(self, composite: c.CompositeComponent) -> None:
         """New values go to the part that has the parameter."""
         bias = np.float32([1, 2])
 
@@ -158,14 +151,14 @@ class TestComposite:
         np.testing.assert_array_equal(bias, changed.arrays()["2.bias_params"])
         assert changed.components[:2] == composite.components[:2]
 
-    def test_test_mode_reaches_the_parts(self, composite: CompositeComponent) -> None:
+    def test_test_mode_reaches_the_parts(self, composite: c.CompositeComponent) -> None:
         """The batch-norm within the composite changes its mode."""
         changed = composite.with_test_mode(True)
 
         assert "test-mode=true" in changed.info()
         assert changed.with_test_mode(False) == composite
 
-    def test_properties_come_from_first_and_last(self, composite: CompositeComponent) -> None:
+    def test_properties_come_from_first_and_last(self, composite: c.CompositeComponent) -> None:
         """The last part decides about the output, the first about the input, any part about memos.
 
         The batch-norm within makes rows depend on one another, so calls are not joined.
@@ -177,15 +170,15 @@ class TestComposite:
             | Property.BACKPROP_NEEDS_INPUT
             | Property.BACKPROP_ADDS
         )
-        ends_in_tanh = composite.replace(components=(*composite.components, TanhComponent(dim=2)))
+        ends_in_tanh = composite.replace(components=(*composite.components, c.TanhComponent(dim=2)))
         assert ends_in_tanh.properties & Property.BACKPROP_NEEDS_OUTPUT
-        fixed = CompositeComponent(components=(TanhComponent(dim=2),))
+        fixed = c.CompositeComponent(components=(c.TanhComponent(dim=2),))
         assert not fixed.properties & Property.UPDATABLE
 
 
 def test_convolution_of_steps_that_leave_a_rest() -> None:
     """A file's filter steps need not reach the end of the input, as in Kaldi."""
-    component = ConvolutionComponent(
+    component = c.ConvolutionComponent(
         input_x_dim=4, input_y_dim=1, input_z_dim=1, filt_x_dim=1, filt_y_dim=1, filt_x_step=2,
         filt_y_step=1, filter_params=np.ones((3, 1)), bias_params=np.zeros(3),
     )  # fmt: skip

@@ -1,7 +1,5 @@
 """Arrays that callers give and that values hold, remembered results, and values shown."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import weakref
