@@ -148,14 +148,6 @@ class TestGraph:
 class TestRecurrence:
     """Networks that read their own past."""
 
-    def test_ends_where_the_input_ends(self):
-        """An optional recurrence goes back to the first frame, but not beyond."""
-        nnet = rnn("IfDefined(Offset(tanh, -1))")
-
-        graph = build_computation_graph(nnet, request({"input": (3, 9)}, {"output": (7, 8)}))
-
-        assert times(graph, nnet, "tanh") == [3, 4, 5, 6, 7]
-
     def test_given_state_is_used_and_not_followed(self):
         """A given state replaces all earlier frames."""
         nnet = rnn("Offset(tanh, -1)")
@@ -170,19 +162,6 @@ class TestRecurrence:
         assert graph.is_given(tanh).tolist() == [True, False, False, False]
         splits, _ = graph.dependencies_of(tanh)
         assert np.diff(splits).tolist() == [0, 1, 1, 1]
-
-    def test_gap_in_the_input(self):
-        """Frames before a gap in the input are not needed, since no computable row reads them."""
-        nnet = rnn("IfDefined(Offset(tanh, -1))")
-        gap = ComputationRequest(
-            inputs=[IoSpecification(name="input", indexes=[(0, t, 0) for t in (0, 1, 3, 4)])],
-            outputs=[IoSpecification.from_range("output", 4, 5)],
-        )
-
-        graph = build_computation_graph(nnet, gap)
-
-        assert times(graph, nnet, "tanh") == [3, 4]
-        assert times(graph, nnet, "input") == [0, 1, 3, 4]
 
 
 class TestErrors:
@@ -234,26 +213,6 @@ class TestSegments:
         tanh, before = nnet.node_index("tanh"), np.array([[1, 2, 0]], dtype=np.int32)
         assert second.cindex_ids(tanh, before) == first.cindex_ids(tanh, before)
         assert first.cindex_ids(tanh, before)[0] in second.dependencies
-
-    def test_other_sequences_in_the_second_segment(self):
-        """Sequences that join later have no earlier state."""
-        nnet = rnn("IfDefined(Offset(tanh, -1))")
-        first = build_computation_graph(nnet, request({"input": (0, 3)}, {"output": (0, 3)}))
-
-        second = build_computation_graph(
-            nnet, request({"input": (3, 5, 2)}, {"output": (3, 5, 2)}), first
-        )
-
-        reads = dict(
-            zip(
-                map(tuple, second.cindexes.tolist()),
-                np.diff(second.dependency_splits).tolist(),
-                strict=True,
-            )
-        )
-        node = nnet.node_index("affine_input")
-        assert reads[node, 0, 3, 0] == 2
-        assert reads[node, 1, 3, 0] == 1
 
 
 def test_short_repr() -> None:
