@@ -102,25 +102,23 @@ def test_chunks_give_what_the_whole_gives(name: str, chunk: int, num_sequences: 
 def test_value_that_all_chunks_share() -> None:
     """An i-vector that is given once is available in all rounds."""
     nnet = parse_config(NETWORKS["i-vector"])
-    first, second, third = (
+    frames = IoSpecification.from_range
+    requests = [
         ComputationRequest(
-            inputs=[IoSpecification.from_range("input", begin - 1, begin + 3)][: number + 1]
-            if number
-            else [
-                IoSpecification.from_range("input", -1, 3),
-                IoSpecification.from_range("ivector", 0, 1),
+            inputs=[
+                frames("input", begin - 1, begin + 3),
+                *([frames("ivector", 0, 1)] if begin == 0 else []),
             ],
-            outputs=[IoSpecification.from_range("output", begin, begin + 4)],
+            outputs=[frames("output", begin, begin + 4)],
         )
-        for number, begin in enumerate((0, 4, 8))
-    )
-    computation = compile_looped(nnet, (first, second, third))
-    computer = ReferenceComputer(nnet, computation)
+        for begin in (0, 4, 8)
+    ]
+    computer = ReferenceComputer(nnet, compile_looped(nnet, requests))
     rng = np.random.default_rng(0)
-    ivector, frames = rng.standard_normal((1, 2)), rng.standard_normal((16, 2))
+    ivector, rows = rng.standard_normal((1, 2)), rng.standard_normal((16, 2))
     weight = nnet.components[0].params.astype(np.float64)
     for number in range(4):
-        chunk = frames[number * 4 : number * 4 + 4]
+        chunk = rows[number * 4 : number * 4 + 4]
         given = {"input": chunk, "ivector": ivector} if number == 0 else {"input": chunk}
         expected = np.hstack([chunk, np.repeat(ivector, 4, axis=0)]) @ weight.T
 

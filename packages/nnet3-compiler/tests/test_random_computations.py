@@ -188,44 +188,6 @@ def test_text_and_bytes_give_the_computation_back(example: Example) -> None:
         assert computation == NnetComputation.from_bytes(computation.to_bytes())
 
 
-RECURRENT = """\
-input-node name=input dim=2
-component name=a type=LinearComponent input-dim=4 output-dim=5
-component-node name=a component=a input=Append(input, IfDefined(Offset(state, -2)))
-dim-range-node name=state input-node=a dim-offset=1 dim=2
-dim-range-node name=last input-node=a dim-offset=3 dim=2
-output-node name=output input=last
-"""
-
-
-def test_state_can_be_handed_over() -> None:
-    """A recurrence in two halves, with its state given to the second, equals one run."""
-    nnet = network(RECURRENT)
-    frames = IoSpecification.from_range("input", 0, 10, n=2)
-    whole = ComputationRequest(
-        inputs=[frames], outputs=[IoSpecification.from_range("output", 0, 10, n=2)]
-    )
-    inputs = random_arrays(nnet, whole.inputs)
-    evaluation = Evaluation(nnet, build_computation_graph(nnet, whole), whole, inputs)
-    state = IoSpecification.from_range("a", 4, 6, n=2)
-    node = nnet.node_index("a")
-    second_half = ComputationRequest(
-        inputs=[IoSpecification.from_range("input", 6, 10, n=2), state],
-        outputs=[IoSpecification.from_range("output", 6, 10, n=2)],
-    )
-    given = {
-        "input": inputs["input"].reshape(2, 10, 2)[:, 6:].reshape(-1, 2),
-        "a": np.array([evaluation.value((node, *index)) for index in state.indexes.tolist()]),
-    }
-    for options in (CompilerOptions(shortcut=True), CompilerOptions(shortcut=False)):
-        computation = compile_computation(nnet, second_half, options)
-        provided = ReferenceComputer(nnet, computation).forward(given)
-
-        expected = evaluation.output("output", second_half.outputs[0].indexes)
-        np.testing.assert_allclose(provided["output"], expected)
-        assert computation.steps_by_node(nnet)[:2] == [("input", 8), ("a", 4)]
-
-
 @pytest.mark.parametrize("shortcut", [True, False])
 @pytest.mark.parametrize(
     "descriptor",
