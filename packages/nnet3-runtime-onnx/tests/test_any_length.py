@@ -1,7 +1,5 @@
 """Models of any number of frames, of whole utterances: their outputs, and what is refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import pytest
@@ -10,7 +8,7 @@ from nnet3_compiler import compile_computation
 from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet, set_test_mode
 from nnet3_runtime_onnx import ExportError, OnnxComputer, to_onnx_of_any_length
-from small_networks import SPLICED, network
+from small_networks import SPLICED, network, stacked
 
 LENGTHS = (1, 2, 3, 7, 40)
 """Frames beyond the fewest that a model takes, less one."""
@@ -98,12 +96,12 @@ def test_pooling_over_all_frames() -> None:
     ("component", "dim"),
     [
         (
-            "TimeHeightConvolutionComponent num-filters-in=2 num-filters-out=2 height-in=3 "
+            "TimeHeightConvolution num-filters-in=2 num-filters-out=2 height-in=3 "
             "height-out=3 height-offsets=-1,0,1 time-offsets=-3,0,4",
             6,
         ),
         (
-            "RestrictedAttentionComponent key-dim=2 value-dim=6 num-left-inputs=3 "
+            "RestrictedAttention key-dim=2 value-dim=6 num-left-inputs=3 "
             "num-right-inputs=3 num-left-inputs-required=1 num-right-inputs-required=2 "
             "output-context=false",
             17,
@@ -113,15 +111,9 @@ def test_pooling_over_all_frames() -> None:
 )
 def test_an_optional_term_that_short_utterances_lack(component: str, dim: int) -> None:
     """A convolution or attention that requires more frames than there are counts as zeros."""
+    total = "sum NoOp dim=6 input=Sum(input, IfDefined(c))"
     nnet = network(
-        f"""
-        input-node name=input dim=6
-        component name=affine type=AffineComponent input-dim=6 output-dim={dim}
-        component-node name=affine component=affine input=input
-        component name=c type={component}
-        component-node name=c component=c input=affine
-        output-node name=output input=Sum(input, IfDefined(c))
-        """
+        stacked(6, f"affine Affine input-dim=6 output-dim={dim}", f"c {component}", total)
     )
 
     session = session_of(to_onnx_of_any_length(nnet))
@@ -167,12 +159,7 @@ output-node name=output input={descriptor}
 
 def test_batch_norm_needs_test_mode() -> None:
     """A batch-norm of the rows of an utterance is refused; with statistics it is not."""
-    nnet = network("""
-input-node name=input dim=4
-component name=norm type=BatchNormComponent dim=4
-component-node name=norm component=norm input=input
-output-node name=output input=norm
-""")
+    nnet = network(stacked(4, "norm BatchNorm dim=4"))
 
     with pytest.raises(ExportError, match="'norm' of type BatchNormComponent normalizes by the"):
         to_onnx_of_any_length(nnet)

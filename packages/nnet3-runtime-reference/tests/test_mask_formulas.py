@@ -1,7 +1,5 @@
 """Masks of whole sequences and stretches of time: values, given masks, test mode."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 
@@ -157,26 +155,22 @@ def test_given_masks(options: str, given: list[list[float]], expected: list[list
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "is_tested"),
     [
-        "GeneralDropoutComponent dim=4 test-mode=true",
-        "GeneralDropoutComponent dim=4 dropout-proportion=0",
-        "SpecAugmentTimeMaskComponent dim=4 zeroed-proportion=0",
+        ("GeneralDropoutComponent dim=4", True),
+        ("GeneralDropoutComponent dim=4 dropout-proportion=0", False),
+        ("SpecAugmentTimeMaskComponent dim=4", True),
+        ("SpecAugmentTimeMaskComponent dim=4 zeroed-proportion=0", False),
     ],
 )
-def test_nothing_is_masked(options: str) -> None:
+def test_nothing_is_masked(options: str, is_tested: bool) -> None:
     """In test mode, or without dropout, values are unchanged."""
     made = setting(f"type={options}", INDEXES[:3], np.random.default_rng(0))
+    component = made.component.with_test_mode(is_tested)
+    made = attrs.evolve(made, component=component, draws=SameDraws(decision=True))
     x = np.arange(12.0).reshape(3, 4)
 
-    run = attrs.evolve(made, draws=SameDraws(decision=True)).backpropagated(x, 2 * x)
+    run = made.backpropagated(x, 2 * x)
+
     np.testing.assert_array_equal(run.y, x)
     np.testing.assert_array_equal(run.dx, 2 * x)
-
-
-def test_time_mask_in_test_mode() -> None:
-    """In test mode no time is zeroed."""
-    made = setting("type=SpecAugmentTimeMaskComponent dim=4", INDEXES[:3], np.random.default_rng(0))
-    tested = attrs.evolve(made, component=made.component.with_test_mode(True))
-
-    np.testing.assert_array_equal(tested.propagated(np.ones((3, 4))).y, 1.0)
