@@ -3,8 +3,6 @@
 It knows only linear components and means.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -5,8 +5,6 @@ These networks can be evaluated directly, in double precision.
 Nodes for descriptors have `DIM` columns; wider components are read through dim-range nodes.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import note, reject
 from hypothesis import strategies as st

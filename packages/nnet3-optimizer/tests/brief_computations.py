@@ -5,8 +5,6 @@ The short form has only lines of `format_computation` that matter: sizes of matr
 freed nor given to the user are freed at the end, if there is no loop.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 import textwrap

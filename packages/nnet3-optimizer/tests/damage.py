@@ -1,7 +1,5 @@
 """Twelve kinds of damage to computations, as by faulty compilers and passes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from random import Random
 

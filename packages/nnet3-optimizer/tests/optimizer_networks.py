@@ -1,7 +1,5 @@
 """Random networks and requests as a strategy, compiled."""
 
-from __future__ import annotations
-
 from example_generator import draw_example
 from hypothesis import note, reject
 from hypothesis import strategies as st

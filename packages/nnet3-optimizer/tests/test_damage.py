@@ -6,8 +6,6 @@ the share that is found:
     DAMAGED_COMPUTATIONS=4320 pytest packages/nnet3-optimizer/tests/test_damage.py -s
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections import Counter

@@ -85,10 +85,18 @@ def test_hashes_are_equal_for_equal_rows_only(one: list[Copy], other: list[Copy]
 
 @given(COPIES)
 def test_parts_of_rows_are_those_of_the_whole(steps: list[Copy]) -> None:
-    """What is read of a matrix has the hash of its elements, from whichever column on."""
+    """What is read has the hash of its elements, from whichever column on, however written."""
     matrix = written(steps)
+    by_column = written(
+        [
+            Copy(step.source, step.rows, (1, step.cols[1] + col, step.cols[2] + col), step.adds)
+            for step in steps
+            for col in range(step.cols[0])
+        ]
+    )
     for begin in range(COLS):
         part = matrix.read(0, ROWS, begin, COLS - begin)
+        assert (part.rows() == by_column.read(0, ROWS, begin, COLS - begin).rows()).all()
         alone = Content([0, COLS - begin], [np.zeros(ROWS, np.uint64)])
         alone.write(0, 0, COLS - begin, part, adds=True)
         assert (part.rows() == alone.rows()).all()

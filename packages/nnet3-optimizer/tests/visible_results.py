@@ -1,7 +1,5 @@
 """All that a user can see of a run of a computation, by the definition of its commands."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

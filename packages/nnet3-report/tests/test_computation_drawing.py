@@ -1,7 +1,5 @@
 """Computations for people: the output of `print`, and representations in notebooks."""
 
-from __future__ import annotations
-
 import html.parser
 import re
 

@@ -1,7 +1,5 @@
 """Networks in pictures: layers, drawing, tree, and representations in notebooks."""
 
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ElementTree
 

@@ -1,7 +1,5 @@
 """Converted computations: their values, their text, and what is refused."""
 
-from __future__ import annotations
-
 import copy
 import os
 import pickle

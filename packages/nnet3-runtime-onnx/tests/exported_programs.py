@@ -1,7 +1,5 @@
 """Requests for small networks, what their definition gives, and models that are ready to run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Each command gives the result of its definition, which is the reference runtime."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

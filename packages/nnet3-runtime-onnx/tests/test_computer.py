@@ -1,7 +1,5 @@
 """OnnxComputer: its inputs, and the order of segments."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

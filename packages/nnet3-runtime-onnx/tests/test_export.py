@@ -1,7 +1,5 @@
 """Exported models: names, contents and metadata; errors."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Models in 8 bits: what becomes of them, and how their outputs differ."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

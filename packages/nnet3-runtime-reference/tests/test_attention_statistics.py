@@ -1,7 +1,5 @@
 """The statistics of attention: sums of weights and of their entropies."""
 
-from __future__ import annotations
-
 import math
 
 import attrs

@@ -1,7 +1,5 @@
 """Each command gives the result of its definition, on matrices computed by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

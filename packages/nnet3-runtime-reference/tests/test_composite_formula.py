@@ -1,7 +1,5 @@
 """CompositeComponent: its parts in sequence, for some rows at a time."""
 
-from __future__ import annotations
-
 import attrs
 import numpy as np
 import pytest

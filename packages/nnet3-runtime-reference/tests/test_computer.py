@@ -1,7 +1,5 @@
 """Whole computations: forward and backward, segments and loops, statistics, masks, errors."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from nnet3_compiler import compile_computation, compile_looped

@@ -4,8 +4,6 @@ Values are compared with loops over single values, which find rows only by (n, t
 with central finite differences.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import defaultdict

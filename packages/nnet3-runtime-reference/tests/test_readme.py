@@ -1,7 +1,5 @@
 """The README's examples run, and its table has the formulas."""
 
-from __future__ import annotations
-
 import doctest
 import inspect
 from pathlib import Path

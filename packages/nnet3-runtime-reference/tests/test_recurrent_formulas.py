@@ -4,8 +4,6 @@ Self-repair is the gradient of a penalty on saturated units: scale times 2 log(1
 sigmoid, whose derivative is 2 sigmoid(a) - 1, and scale times log cosh(a) for a tanh.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Row-by-row formulas: values by hand, derivatives by finite differences, statistics, repair."""
 
-from __future__ import annotations
-
 import math
 
 import attrs
