@@ -6,34 +6,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nnet3_descriptors import Nnet, read_nnet
+from nnet3_descriptors import Nnet
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cpu import recorder
 from nnet3_runtime_reference import Draws, ReferenceComputer
-from nnet3_training import TrainingExample
-from reference_cases import (
-    DIGITS_REFERENCE,
-    ReferenceCase,
-    network,
-    parametrize_cases,
-)
+from reference_cases import ReferenceCase, network, parametrize_cases
 from reference_programs import (
     Compile,
     check_training_steps,
     check_values,
     has_derivatives,
-    optimized,
     parametrize_programs,
     scaled,
 )
-from test_reference_training import (
-    assert_same_averages,
-    assert_same_counts,
-    components,
-    decisions,
-    expected,
-    train,
-)
+from test_reference_training import components
 
 
 @pytest.mark.parametrize(
@@ -93,62 +79,3 @@ def test_statistics(case: ReferenceCase, compile_program: Compile) -> None:
     for name, value in wanted.items():
         scale = max(np.abs(value).max(initial=0.0), 1e-3)
         np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-5 * scale, err_msg=name)
-
-
-class ScriptedDraws(Draws):
-    """Makes Kaldi's decisions in its training of the digits."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.script = decisions()
-
-    def chance(self, component: str, probability: float) -> bool:
-        """Returns the next decision."""
-        expected_probability, outcome = next(self.script)
-        assert probability == expected_probability
-        return outcome
-
-
-class Follower:
-    """Runs Kaldi's minibatches on the reference runtime, with parameters trained elsewhere.
-
-    Attributes:
-        nnet: The network, with the statistics of the reference runtime.
-    """
-
-    def __init__(self, nnet: Nnet) -> None:
-        self.nnet = nnet
-        self.draws = ScriptedDraws()
-
-    def __call__(self, trained: Nnet, example: TrainingExample) -> None:
-        """Runs a minibatch forward and backward, and scales batch-norm statistics by 0.8."""
-        parameters = {
-            name: component.with_parameters(trained.component(name).parameter_arrays())
-            for name, component in components(self.nnet)
-        }
-        nnet = self.nnet.with_components(parameters)
-        computation = optimized(nnet, example.request())
-        computer = ReferenceComputer(nnet, computation, draws=self.draws)
-        outputs = computer.forward({io.name: io.values for io in example.inputs})
-        [supervision] = [io.supervision for io in example.outputs]
-        derivative = np.zeros_like(outputs["output"])
-        np.add.at(derivative, (supervision.rows, supervision.classes), supervision.weights)
-        computer.backward({"output": derivative})
-        self.nnet = computer.nnet.with_components(
-            {
-                name: component.replace(count=0.8 * component.count)
-                for name, component in components(computer.nnet)
-                if component.type == "BatchNormComponent"
-            }
-        )
-
-
-def test_statistics_of_training() -> None:
-    """Statistics after six minibatches of the digits are those in Kaldi's model."""
-    follower = Follower(read_nnet(DIGITS_REFERENCE / "initial.raw"))
-
-    train(0.9, follower)
-
-    assert next(follower.draws.script, None) is None
-    assert_same_counts(follower.nnet, expected(0.9))
-    assert_same_averages(follower.nnet, expected(0.9))

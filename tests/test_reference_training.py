@@ -8,19 +8,13 @@ one place in it fits the row counts in the model and the warnings in the log.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from nnet3_descriptors import Component, Nnet, read_nnet, vectorize
 from nnet3_runtime_cuda.kernels import Kernel
-from nnet3_training import (
-    Trainer,
-    TrainerOptions,
-    TrainingExample,
-    minibatches,
-    read_examples,
-)
+from nnet3_training import Trainer, TrainerOptions, minibatches, read_examples
 from reference_cases import DIGITS_REFERENCE, assert_close
 
 ACTIVATIONS_RECORDED = {
@@ -75,13 +69,8 @@ def decisions() -> Iterator[tuple[float, bool]]:
 
 
 @functools.cache
-def train(
-    momentum: float, watch: Callable[[Nnet, TrainingExample], object] | None = None
-) -> tuple[Trainer, list[float]]:
-    """A trainer after Kaldi's minibatches, and the objective per frame of each.
-
-    `watch` is called with the network and the minibatch before each step.
-    """
+def train(momentum: float) -> tuple[Trainer, list[float]]:
+    """A trainer after Kaldi's minibatches, and the objective per frame of each."""
     nnet = read_nnet(DIGITS_REFERENCE / "initial.raw")
     options = TrainerOptions(learning_rate=0.002, momentum=momentum, max_param_change=1.0)
     trainer = KaldiTrainer(nnet, options)
@@ -97,8 +86,6 @@ def train(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Kernel, "chance", chance)
         for example in minibatches(examples, 64):
-            if watch is not None:
-                watch(trainer.nnet, example)
             objectives.append(trainer.train_minibatch(example)["output"])
     assert next(script, None) is None
     return trainer, [objective.total / objective.weight for objective in objectives]
@@ -147,34 +134,24 @@ def test_counts_in_statistics(momentum: float) -> None:
     """The counts of rows and of repaired units are Kaldi's."""
     trainer, _ = train(momentum)
 
-    assert_same_counts(trainer.nnet, expected(momentum))
-
-
-def assert_same_counts(actual: Nnet, kaldi: Nnet) -> None:
-    """Checks the counts of statistics."""
     names = ("count", "oderiv_count", "num_dims_self_repaired", "num_dims_processed")
-    for name, wanted in components(kaldi):
+    for name, wanted in components(expected(momentum)):
         for field in names:
             if hasattr(wanted, field):
-                value = getattr(actual.component(name), field)
+                value = getattr(trainer.nnet.component(name), field)
                 assert value == pytest.approx(getattr(wanted, field), rel=1e-6), (name, field)
 
 
 def test_averages_in_statistics() -> None:
-    """The averages of nonlinearities and batch-norm are Kaldi's, within 1e-4."""
-    trainer, _ = train(0.9)
-
-    assert_same_averages(trainer.nnet, expected(0.9))
-
-
-def assert_same_averages(actual: Nnet, kaldi: Nnet) -> None:
-    """Checks the averages of statistics.
+    """The averages of nonlinearities and batch-norm are Kaldi's, within 1e-4.
 
     The derivative of a rectifier counts frames; rounding can turn a unit on or off in one frame. In
     tdnn2, where that happens, averages of output derivatives agree within 1e-3.
     """
-    for name, wanted in components(kaldi):
-        got = actual.component(name)
+    trainer, _ = train(0.9)
+
+    for name, wanted in components(expected(0.9)):
+        got = trainer.nnet.component(name)
         for field in ("value_avg", "stats_mean", "stats_var", "oderiv_rms"):
             array = getattr(wanted, field, None)
             if array is not None and array.size:
