@@ -39,6 +39,10 @@ def of(*names: str) -> pytest.MarkDecorator:
 
 Written = tuple[Path, Path, str]
 
+REJECTED = "train-en-gb-x-gbclan_m6-s130-p35-seven"
+REASON = "the training graph has an arc that writes the word 3 and reads no transition-id"
+"""The graph that Kaldi rejects, and what the tools say of it."""
+
 
 def assert_same_inputs(found: TrainingExample, wanted: TrainingExample, tolerance: float) -> None:
     """Asserts that two examples have the same inputs, with values within a tolerance."""
@@ -52,9 +56,10 @@ def assert_same_inputs(found: TrainingExample, wanted: TrainingExample, toleranc
 @of("e2e", "e2e.plain")
 def test_end_to_end_examples(written: Written) -> None:
     """Inputs are Kaldi's, and so are the FSTs up to the numbers of states, weights within 1e-5."""
-    wanted, found, _ = written
+    wanted, found, said = written
     ours, theirs = list(read_chain_examples(found)), list(read_chain_examples(wanted))
 
+    assert f"For utterance {REJECTED}, {REASON}\n" in said
     assert len(ours) == len(theirs) == 5
     for one, other in zip(ours, theirs, strict=True):
         assert_same_inputs(one, other, 0.0)
@@ -68,13 +73,22 @@ def test_end_to_end_examples(written: Written) -> None:
 
 @of("num")
 def test_numerators(written: Written) -> None:
-    """FSTs are Kaldi's up to the numbers of states, and empty where Kaldi rejects the graph."""
-    wanted, found, _ = written
-    ours, theirs = (read_by_key(path, read_table_fst) for path in (found, wanted))
+    """FSTs are Kaldi's up to the numbers of states, and empty where Kaldi rejects the graph.
 
-    assert list(ours) == list(theirs)
+    In text they are the same.
+    """
+    wanted, found, said = written
+    ours, theirs = (read_by_key(path, read_table_fst) for path in (found, wanted))
+    tool, *arguments, _ = shlex.split(COMMANDS["num"])
+    run_tool(tool, *arguments, f"ark,t:{found}.txt", expected=0)
+    in_text = read_by_key(f"{found}.txt", read_table_fst)
+
+    assert f"Utterance {REJECTED} rejected: {REASON}\n" in said
+    assert list(ours) == list(theirs) == list(in_text)
     assert [fst.num_states for fst in ours.values()] == [fst.num_states for fst in theirs.values()]
-    assert sum(fst.num_states == 0 for fst in theirs.values()) == 1
+    assert [key for key, fst in theirs.items() if not fst.num_states] == [REJECTED]
+    assert b"\0" not in found.with_name(f"{found.name}.txt").read_bytes()
+    assert all(largest_difference(fst, ours[key]) < 1e-6 for key, fst in in_text.items())
     for key, fst in theirs.items():
         if fst.num_states:
             assert largest_difference(ours[key], fst) < 1e-5
