@@ -1,7 +1,6 @@
 """Departures from Kaldi's documents on nnet3; docs/departures.md has the reasons."""
 
 import re
-from itertools import compress
 
 import attrs
 import numpy as np
@@ -10,12 +9,11 @@ import small_networks
 from nnet3_compiler import Compiler, compile_computation, compile_segments
 from nnet3_compiler.steps import Graphs, Network, Steps, compute_epochs, compute_phases
 from nnet3_computation import ComputationRequest, IoSpecification, commands
-from nnet3_computation.analysis import Variables
-from nnet3_descriptors import DescriptorSyntaxError, Nnet, parse_descriptor
-from nnet3_descriptors.indexes import index_order, make_indexes
-from nnet3_graph import UnboundedComputationError, build_computation_graph
+from nnet3_descriptors import Nnet
+from nnet3_descriptors.indexes import make_indexes
+from nnet3_graph import build_computation_graph
 from nnet3_graph.nodes import node_users
-from nnet3_optimizer import analyze, optimize, optimize_in_steps, pass_summaries
+from nnet3_optimizer import optimize, optimize_in_steps, pass_summaries
 from nnet3_runtime_cuda import NnetComputer
 from reference_cases import ROOT
 from small_networks import request_for
@@ -36,10 +34,6 @@ def network(*lines: str, learning_rate: float = 0.1) -> Nnet:
 
 PLAIN = network("output-node name=output input=affine")
 SUM = network("output-node name=output input=Sum(affine, Offset(affine, 1))")
-HALF = network(
-    "dim-range-node name=half input-node=affine dim-offset=2 dim=2",
-    "output-node name=output input=half",
-)
 SIX, FIVE = (request_for(range(6), range(count)) for count in (6, 5))
 TRAINING = request_for(range(6), range(6), derivs=("output",), need_model_derivative=True)
 
@@ -62,29 +56,6 @@ def test_every_row_of_the_page_is_shown() -> None:
     here = {name for name in globals() if name.startswith("test_")}
     named = {name for file, name in pointers if file == "tests/test_departures.py"}
     assert here - {"test_every_row_of_the_page_is_shown"} == named
-
-
-def test_order_of_indexes() -> None:
-    """Rows go by t, then x, then n: all sequences of a frame, then those of the next."""
-    indexes = make_indexes(n=[0, 0, 1, 1], t=[0, 1, 0, 1])
-
-    assert indexes[index_order(indexes)].tolist() == [[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0]]
-    graph = build_computation_graph(SUM, request_for(range(3), range(2), 2))
-    rows = graph.index_set(SUM.node_index("affine")).indexes
-    assert rows[:, 0].tolist() == [0, 1, 0, 1, 0, 1]
-
-
-def test_dim_range_nodes_in_descriptors() -> None:
-    """A dim-range node may stand wherever a component or an input may."""
-    nnet = network(
-        "dim-range-node name=half input-node=affine dim-offset=2 dim=2",
-        "output-node name=output input=Sum(half, Scale(-1, Offset(half, 1)))",
-    )
-
-    computation = compile_computation(nnet, FIVE)
-    outputs = NnetComputer(nnet, computation).forward({"input": np.eye(6, 4, dtype=np.float32)})
-    affine = np.eye(6, 4) @ nnet.components[0].linear_params.T
-    np.testing.assert_allclose(outputs["output"], -np.diff(affine[:, 2:], axis=0), atol=1e-6)
 
 
 def test_first_terms_of_sums() -> None:
@@ -156,50 +127,6 @@ def test_derivatives_of_outputs_that_have_one() -> None:
     assert [nnet.component_names[each.component] for each in backward] == ["affine"]
 
 
-def test_inputs_and_outputs_are_commands() -> None:
-    """Commands that take inputs and give outputs say in which matrices these are."""
-    computation = compile_computation(PLAIN, SIX)
-
-    taken = [each for each in computation.commands if isinstance(each, commands.AcceptInput)]
-    given = [each for each in computation.commands if isinstance(each, commands.ProvideOutput)]
-    assert [each.node for each in taken] == [PLAIN.node_index("input")]
-    assert [each.node for each in given] == [PLAIN.node_index("output")]
-
-
-def test_variables_have_rows() -> None:
-    """A variable is a range of rows and columns: halves of a matrix are two variables."""
-    whole, upper, lower = [1, 0, 4, 0, 6], [1, 0, 2, 0, 6], [1, 2, 2, 0, 6]
-    submatrices = np.array([[0] * 5, whole, upper, lower], np.int32)
-
-    variables = Variables.of(np.array([[0, 0], [4, 6]], np.int32), submatrices)
-
-    assert np.diff(variables.starts).tolist() == [0, 2]
-
-
-def test_more_descriptors_have_a_normal_form() -> None:
-    """Scale, Offset and Switch may stand over sums and appended parts."""
-    text = "Scale(2, Offset(Append(Sum(a, Failover(b, c)), Switch(IfDefined(a), IfDefined(b))), 1))"
-
-    normal = str(parse_descriptor(text))
-
-    assert normal.startswith("Append(Sum(Offset(Scale(2, a), 1), Failover(")
-    assert str(parse_descriptor(normal)) == normal
-    with pytest.raises(DescriptorSyntaxError, match="must be sums of the same shape"):
-        parse_descriptor("Switch(a, Sum(b, c))")
-
-
-def test_endless_recurrences_are_an_error() -> None:
-    """A request whose answer needs infinitely many rows is refused by name, at once."""
-    nnet = network(
-        "component-node name=state component=affine "
-        "input=Sum(Const(1, 4), IfDefined(Offset(state, -1)))",
-        "output-node name=output input=Sum(affine, state)",
-    )
-
-    with pytest.raises(UnboundedComputationError, match="the recurrence through 'state"):
-        build_computation_graph(nnet, SIX)
-
-
 def test_indexes_and_cindexes_are_arrays() -> None:
     """Rows of a graph are arrays, and so are the rows that each of them reads."""
     graph = build_computation_graph(SUM, FIVE)
@@ -222,27 +149,6 @@ def test_functions_return_values() -> None:
         build_computation_graph(SUM, FIVE).is_pruned = False
     with pytest.raises(ValueError, match="read-only"):
         compiled.command_table[0, 0] = 0
-
-
-def test_each_kind_of_node_has_a_class() -> None:
-    """Nodes are told apart by their classes; a component's input is a node of its own."""
-    assert [(type(node).__name__, node.name) for node in HALF.nodes] == [
-        ("InputNode", "input"),
-        ("ComponentInputNode", "affine_input"),
-        ("ComponentNode", "affine"),
-        ("DimRangeNode", "half"),
-        ("OutputNode", "output"),
-    ]
-    assert not hasattr(HALF.nodes[4], "dim")
-
-
-def test_nodes_refer_by_name() -> None:
-    """A node names its component, its source, or the nodes of its descriptor."""
-    _, _, component_node, half, output = HALF.nodes
-
-    assert (component_node.component, half.source) == ("affine", "affine")
-    assert output.descriptor.node_names == ("half",)
-    assert HALF.component_index("affine") == 0
 
 
 def test_components_have_no_arithmetic() -> None:
@@ -270,20 +176,6 @@ def test_precomputed_indexes_are_values() -> None:
     assert [each.precomputed_indexes for each in calls] == [0, 1]
     assert compiled.precomputed_indexes[0] is None
     assert type(compiled).from_bytes(compiled.to_bytes()) == compiled
-
-
-def test_failover_over_append_chooses_by_part() -> None:
-    """Where only one part of the first choice is missing, only that part is replaced."""
-    descriptor = parse_descriptor("Failover(Append(a, b), Append(c, d))")
-    numbers = {name: number for number, name in enumerate("abcd")}
-
-    computable, used = descriptor.is_computable(
-        make_indexes(0, 0), lambda cindexes: cindexes[:, 0] != numbers["b"], numbers
-    )
-
-    assert computable.all()
-    names = [leaf.name for leaf in descriptor.leaves]
-    assert list(compress(names, used[:, 0])) == ["a", "d"]
 
 
 def test_statistics_have_input_and_memo() -> None:
@@ -360,16 +252,6 @@ def test_debug_info_tells_what_step_info_would() -> None:
         ("output", True, 6),
     ]
     assert info[1].cindexes[:2].tolist() == [[info[1].node, 0, 0, 0], [info[1].node, 0, 1, 0]]
-
-
-def test_inputs_are_allocated_by_their_command() -> None:
-    """For the analysis, the matrix of an input begins to live with AcceptInput."""
-    computation = compile_computation(PLAIN, SIX)
-
-    lifetimes = analyze(PLAIN, computation).lifetimes
-
-    (matrix,) = np.flatnonzero(lifetimes.is_input)
-    assert kinds(computation)[lifetimes.allocate[matrix]] == "AcceptInput"
 
 
 def test_each_pass_runs_once() -> None:
