@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -13,24 +14,14 @@ from chain_graphs import largest_difference
 from kaldi_tables import read_by_key, write_arrays
 from nnet3_tables import ObjectWriter, read_objects
 from nnet3_training import TrainingExample, read_chain_examples, read_fst
-from nnet3_training.chain import (
-    ChainExampleMaker,
-    ChainUtterance,
-    example_bytes,
-    read_supervision,
-)
-from nnet3_training.chain.graphs import Normalization, SupervisionSplitter
-from nnet3_training.egs import (
-    CRandom,
-    SplitOptions,
-    UtteranceChunk,
-    UtteranceSplitter,
-    read_stored_matrix,
-)
+from nnet3_training.chain import example_bytes, read_supervision
+from nnet3_training.chain.graphs import SupervisionSplitter
+from nnet3_training.egs import read_stored_matrix
 from reference_cases import CHAIN_REFERENCE, ROOT, kaldi_commands
 from tool_commands import said_by as run
 
 DIGITS = CHAIN_REFERENCE / "digits"
+FOLDER = shlex.quote(str(DIGITS))
 COMMANDS = kaldi_commands(DIGITS)
 NEEDED = ("tree", "0.trans_mdl", "phones.txt", "phone_seqs.txt", "normalization.fst", "sup.ark")
 
@@ -132,7 +123,7 @@ def test_supervisions_of_lattices(name: str, archive: str, lattices: str) -> Non
 
 
 def test_normalizes_examples() -> None:
-    """Examples without weights get Kaldi's weights; an example without a path is left out."""
+    """Examples without weights get Kaldi's weights; without them, a tool names the one to use."""
     wanted = list(read_chain_examples(DIGITS / "cegs8.ark"))
     supervisions = read_by_key("sup.ark", read_supervision)
     with ObjectWriter("ark:bare.ark") as writer:
@@ -144,12 +135,19 @@ def test_normalizes_examples() -> None:
             bare = attrs.evolve(example, outputs=[attrs.evolve(output, supervision=known)])
             writer.write(example.key, example_bytes(bare))
 
+    compute = f"nnet3-chain-compute-prob {FOLDER}/initial.raw {FOLDER}/den.fst"
+    assert re.search(
+        r"output 'output': a supervision's FST has an arc without a label, from state \d+ to \d+: "
+        "nnet3-chain-normalize-egs removes such arcs",
+        run(f"{compute} ark:bare.ark", status=255),
+    )
     errors = run("nnet3-chain-normalize-egs normalization.fst ark:bare.ark ark:egs.ark")
 
     assert "Added normalization to 8 egs; had errors on 0" in errors
     for found, other in zip(read_chain_examples("egs.ark"), wanted, strict=True):
         assert found.key == other.key
         assert found.outputs[0].supervision.fst.equals(other.outputs[0].supervision.fst)
+    run(f"{compute} ark:egs.ark")
 
 
 FEATURES = ROOT / "examples" / "digits" / "train60.feats.ark"
@@ -235,31 +233,6 @@ def assert_same_example(found: TrainingExample, wanted: TrainingExample) -> None
     [features], [others] = found.inputs, wanted.inputs
     np.testing.assert_array_equal(features.indexes, others.indexes)
     np.testing.assert_array_equal(features.values, others.values)
-
-
-def test_all_of_kaldis_examples() -> None:
-    """Examples cut at Kaldi's places have the contents of Kaldi's, in the whole archive."""
-    supervisions = read_by_key("sup.ark", read_supervision)
-    features = read_by_key(FEATURES, read_stored_matrix)
-    normalization = Normalization(read_fst("normalization.fst"))
-    wanted = list(read_chain_examples(DIGITS / "cegs.ark"))
-    assert len(wanted) == 252
-    for example in wanted:
-        key, _, first = example.key.rpartition("-")
-        weights = example.outputs[0].supervision.deriv_weights
-        chunk = UtteranceChunk(
-            first_frame=int(first), num_frames=30, left_context=8, right_context=8, weights=weights
-        )
-        splitter = UtteranceSplitter(
-            SplitOptions(num_frames=(30,), frame_subsampling_factor=3), CRandom()
-        )
-        splitter.chunks = lambda _, chunk=chunk: [chunk]
-        maker = ChainExampleMaker(splitter=splitter, normalization=normalization, rng=CRandom())
-        [found] = maker.examples(
-            ChainUtterance(key=key, features=features[key], supervision=supervisions[key])
-        )
-        assert found.key == example.key
-        assert_same_example(found, example)
 
 
 def test_examples_with_more() -> None:

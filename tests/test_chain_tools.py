@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
-import attrs
 import numpy as np
 import pytest
-from nnet3_descriptors import (
-    read_nnet,
-    unvectorize,
-    vectorize,
-    write_nnet,
-)
+from nnet3_descriptors import read_nnet, unvectorize, vectorize, write_nnet
 from nnet3_descriptors.components import BatchNormComponent
 from nnet3_descriptors.files import CompressedMatrix
-from nnet3_training import Fst, read_chain_examples, write_chain_examples
+from nnet3_training import read_chain_examples
 from reference_cases import CHAIN_REFERENCE, kaldi_commands
 from tool_commands import said_by as run
 
@@ -252,35 +245,6 @@ def test_steps_back() -> None:
     assert "Overall average objective function for 'output' is" in errors
     assert "Overall average objective function for 'output_backstitch' is" in errors
     assert Path("new.raw").exists()
-
-
-def test_normalizes_examples_without_labels() -> None:
-    """The message on an arc without a label names the tool that removes such arcs, and it does."""
-    example = next(iter(read_chain_examples("cegs8.ark")))
-    known = example.outputs[0].supervision.fst
-    ends = np.flatnonzero(np.isfinite(known.final_costs))
-    states = known.num_states
-    longer = Fst.from_arcs(
-        start=known.start,
-        final_costs=[*[np.inf] * states, 0.0],
-        sources=[*known.sources, *ends],
-        labels=[*known.labels, *[0] * len(ends)],
-        costs=[*known.costs, *known.final_costs[ends]],
-        destinations=[*known.destinations, *[states] * len(ends)],
-    )
-    supervision = attrs.evolve(example.outputs[0].supervision, fst=longer)
-    output = attrs.evolve(example.outputs[0], supervision=supervision)
-    write_chain_examples([attrs.evolve(example, outputs=[output])], "bare.ark")
-    weights = shlex.quote(str(DIGITS / "normalization.fst"))
-    compute = "nnet3-chain-compute-prob initial.raw den.fst ark:"
-
-    errors = run(f"{compute}bare.ark", status=255)
-    assert (
-        "output 'output': a supervision's FST has an arc without a label, from state "
-        f"{ends[0]} to {states}: nnet3-chain-normalize-egs removes such arcs"
-    ) in errors
-    run(f"nnet3-chain-normalize-egs {weights} ark:bare.ark ark:egs.ark")
-    run(f"{compute}egs.ark")
 
 
 def test_combines_models() -> None:
