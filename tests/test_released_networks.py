@@ -14,19 +14,15 @@ from nnet3_graph import build_computation_graph
 from nnet3_optimizer import check_computation, optimize, verify_equivalent
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_reference import ReferenceComputer
-from small_networks import network, request_for
+from small_networks import network, request_for, stacked
 
-CONFIG = """
-input-node name=input dim=2
-component name=affine type=NaturalGradientAffineComponent input-dim=7 output-dim=3
-component-node name=affine component=affine \
-input=Append(input, Offset(input, -1), IfDefined(Offset(relu, -1)))
-component name=relu type=RectifiedLinearComponent dim=3
-component-node name=relu component=relu input=affine
-component name=norm type=BatchNormComponent dim=3
-component-node name=norm component=norm input=relu
-output-node name=output input=norm
-"""
+CONFIG = stacked(
+    2,
+    "affine NaturalGradientAffine input-dim=7 output-dim=3",
+    "relu RectifiedLinear dim=3",
+    "norm BatchNorm dim=3",
+    splice="Append(input, Offset(input, -1), IfDefined(Offset(relu, -1)))",
+)
 
 REQUEST = request_for(
     range(-1, 5),

@@ -35,30 +35,37 @@ def test_natural_gradient_goes_on_after_a_step_that_is_not_finite(spoilt: int) -
     check_that_natural_gradient_goes_on(spoilt, HostPlatform())
 
 
-@pytest.mark.parametrize("natural_gradient", [False, True])
-def test_device_trains_as_the_processor(natural_gradient: bool) -> None:
-    """With any options, steps on a device are those on the processor."""
-    lines = NETWORK_WITH_ALL
-    options = TrainerOptions(
-        learning_rate=0.05,
-        momentum=0.5,
-        max_param_change=0.4,
-        batchnorm_stats_scale=0.9,
-        l2_regularize_factor=0.3,
-        orthonormal_period=2,
-        natural_gradient=natural_gradient,
+MANY = {"learning_rate": 0.05, "momentum": 0.5, "max_param_change": 0.4, "orthonormal_period": 2,
+        "batchnorm_stats_scale": 0.9, "l2_regularize_factor": 0.3}  # fmt: skip
+TRAINED = {
+    "natural gradient": MANY,
+    "plain gradient": MANY | {"natural_gradient": False},
+    "backstitch": {
+        "learning_rate": 0.01,
+        "backstitch_training_scale": 0.5,
+        "backstitch_training_interval": 2,
+    },
+}
+
+
+@pytest.mark.parametrize("options", TRAINED.values(), ids=TRAINED)
+def test_device_trains_as_the_processor(options: dict[str, float]) -> None:
+    """With any options, steps on a device are those on the processor.
+
+    The natural gradient is not updated in a step back there, either.
+    """
+    nnet = parse_config(NETWORK_WITH_ALL, rng=np.random.default_rng(1))
+    here, there = (
+        Trainer(nnet, TrainerOptions(**options), each) for each in ("cpu", HostPlatform())
     )
-    trainers = [
-        Trainer(parse_config(lines, rng=np.random.default_rng(1)), options, device)
-        for device in ("cpu", HostPlatform())
-    ]
     for seed in range(6):
-        expected, found = (trainer.train_minibatch(example(seed=seed)) for trainer in trainers)
-        assert found["output"].total == pytest.approx(expected["output"].total, rel=1e-3)
-    assert trainers[0].num_globally_limited > 0
-    assert trainers[1].summary().split(":")[0] == trainers[0].summary().split(":")[0]
-    expected, found = (vectorize(trainer.nnet) for trainer in trainers)
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+        expected, found = (each.train_minibatch(example(seed=seed)) for each in (here, there))
+        assert {name: each.total for name, each in found.items()} == pytest.approx(
+            {name: each.total for name, each in expected.items()}, rel=1e-3
+        )
+    assert here.num_globally_limited > 0
+    assert there.summary().split(":")[0] == here.summary().split(":")[0]
+    np.testing.assert_allclose(vectorize(there.nnet), vectorize(here.nnet), rtol=1e-3, atol=1e-4)
 
 
 def test_device_forgets_changes_that_are_not_finite() -> None:
@@ -76,24 +83,6 @@ def test_device_forgets_changes_that_are_not_finite() -> None:
     assert trainer.num_skipped == 1
     trainer.train_minibatch(example())
     assert np.isfinite(vectorize(trainer.nnet)).all()
-
-
-def test_backstitch_on_a_device() -> None:
-    """On a device, too, the natural gradient is not updated in the step back."""
-    nnet = parse_config(NETWORK_WITH_ALL, rng=np.random.default_rng(1))
-    options = TrainerOptions(
-        learning_rate=0.01, backstitch_training_scale=0.5, backstitch_training_interval=2
-    )
-    trainers = [Trainer(nnet, options, device) for device in ("cpu", HostPlatform())]
-
-    for seed in range(6):
-        expected, found = (trainer.train_minibatch(example(seed=seed)) for trainer in trainers)
-        assert {name: each.total for name, each in found.items()} == pytest.approx(
-            {name: each.total for name, each in expected.items()}, rel=1e-3
-        )
-
-    expected, found = (vectorize(trainer.nnet) for trainer in trainers)
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize(
