@@ -4,23 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 
 import numpy as np
 from nnet3_training import Fst
 
-Edges = list[list[tuple[int, float, int]]]
-
-
-def edges(fst: Fst) -> tuple[Edges, Edges]:
-    """The arcs that leave each state, and those that enter it: label, cost, the other state."""
-    leaving: Edges = [[] for _ in range(fst.num_states)]
-    entering: Edges = [[] for _ in range(fst.num_states)]
-    columns = (fst.sources, fst.labels, fst.costs, fst.destinations)
-    for source, label, cost, destination in zip(*(c.tolist() for c in columns), strict=True):
-        leaving[source].append((label, cost, destination))
-        entering[destination].append((label, cost, source))
-    return leaving, entering
+Arcs = list[tuple[int, int, int, float]]
 
 
 def largest_difference(one: Fst, other: Fst) -> float:
@@ -32,18 +20,15 @@ def largest_difference(one: Fst, other: Fst) -> float:
     if (one.num_states, one.num_arcs) != (other.num_states, other.num_arcs):
         return math.inf
     fsts = [one, other]
-    graphs = [edges(fst) for fst in fsts]
+    graphs = [_arcs(fst) for fst in fsts]
     kinds: list[list[object]] = [
-        [(state == fst.start, bool(np.isfinite(fst.final_costs[state])))
-         for state in range(fst.num_states)]
+        [(state == fst.start, cost < math.inf) for state, cost in enumerate(fst.final_costs)]
         for fst in fsts
-    ]  # fmt: skip
+    ]
     count = 0
     while True:
-        looks = [_looks(*graph, kind) for graph, kind in zip(graphs, kinds, strict=True)]
-        numbers: dict[object, int] = {}
-        for look in (*looks[0], *looks[1]):
-            numbers.setdefault(look, len(numbers))
+        looks = [_looks(*each) for each in zip(graphs, kinds, strict=True)]
+        numbers = {look: number for number, look in enumerate(dict.fromkeys(looks[0] + looks[1]))}
         kinds = [[numbers[look] for look in each] for each in looks]
         if Counter(kinds[0]) != Counter(kinds[1]):
             return math.inf
@@ -53,33 +38,40 @@ def largest_difference(one: Fst, other: Fst) -> float:
             alike = next(kind for kind, times in Counter(kinds[0]).items() if times > 1)
             for graph, kind in zip(graphs, kinds, strict=True):
                 states = [state for state, each in enumerate(kind) if each == alike]
-                kind[min(states, key=lambda s, g=graph, k=kind: _costs(g, k, s))] = -1
+                kind[min(states, key=_costs(graph, kind).__getitem__)] = -1
         count = len(numbers)
-    place = {kind: state for state, kind in enumerate(kinds[1])}
-    worst = 0.0
-    for state, kind in enumerate(kinds[0]):
-        mine = sorted((label, kinds[0][to], cost) for label, cost, to in graphs[0][0][state])
-        yours = sorted((label, kinds[1][to], cost) for label, cost, to in graphs[1][0][place[kind]])
-        worst = max([worst, *(abs(a[2] - b[2]) for a, b in zip(mine, yours, strict=True))])
-        if np.isfinite(one.final_costs[state]):
-            worst = max(worst, abs(one.final_costs[state] - other.final_costs[place[kind]]))
-    return float(worst)
+    figures = [_figures(*each) for each in zip(fsts, graphs, kinds, strict=True)]
+    return float(np.abs(figures[0] - figures[1]).max(initial=0.0))
 
 
-def _looks(leaving: Edges, entering: Edges, kinds: Sequence[object]) -> list[object]:
-    return [
-        (
-            kind,
-            tuple(sorted((label, kinds[to]) for label, _, to in leaving[state])),
-            tuple(sorted((label, kinds[to]) for label, _, to in entering[state])),
-        )
-        for state, kind in enumerate(kinds)
-    ]
+def _arcs(fst: Fst) -> Arcs:
+    """Source, label, destination and cost of each arc."""
+    columns = fst.sources, fst.labels, fst.destinations, fst.costs
+    return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def _costs(graph: tuple[Edges, Edges], kinds: Sequence[object], state: int) -> list[float]:
-    return [
-        cost
-        for arcs in graph
-        for _, _, cost in sorted((label, kinds[to], cost) for label, cost, to in arcs[state])
-    ]
+def _around(arcs: Arcs, kinds: list[object]) -> list[list[tuple[object, ...]]]:
+    """Of each state the arcs, sorted: whether it enters, its label, the other state, its cost."""
+    around: list[list[tuple[object, ...]]] = [[] for _ in kinds]
+    for source, label, to, cost in arcs:
+        around[source].append((False, label, kinds[to], cost))
+        around[to].append((True, label, kinds[source], cost))
+    return [sorted(each) for each in around]
+
+
+def _looks(arcs: Arcs, kinds: list[object]) -> list[tuple[object, ...]]:
+    """What each state looks like, without costs."""
+    around = _around(arcs, kinds)
+    return [(kind, *(arc[:3] for arc in each)) for kind, each in zip(kinds, around, strict=True)]
+
+
+def _costs(arcs: Arcs, kinds: list[object]) -> list[list[object]]:
+    """The costs around each state, in the order of its arcs."""
+    return [[arc[3] for arc in each] for each in _around(arcs, kinds)]
+
+
+def _figures(fst: Fst, arcs: Arcs, kinds: list[int]) -> np.ndarray:
+    """All costs, in the order of the kinds of states, each of which is one."""
+    ordered = sorted((kinds[source], label, kinds[to], cost) for source, label, to, cost in arcs)
+    final = fst.final_costs[np.argsort(kinds)]
+    return np.array([*(arc[3] for arc in ordered), *final[np.isfinite(final)]])

@@ -1,4 +1,4 @@
-"""Compares optimized computations with the compiled one, and names the pass at fault."""
+"""Compares optimized computations with the compiled one."""
 
 from __future__ import annotations
 
@@ -7,17 +7,10 @@ from functools import cached_property
 
 import attrs
 import numpy as np
-import pytest
 from nnet3_compiler import compile_computation
-from nnet3_computation import SCHEMA, ComputationError, ComputationRequest, NnetComputation
+from nnet3_computation import SCHEMA, ComputationRequest, NnetComputation
 from nnet3_descriptors import ComponentProperties, Nnet, vectorize
-from nnet3_optimizer import (
-    OptimizeOptions,
-    check_computation,
-    optimize,
-    optimize_in_steps,
-    verify_equivalent,
-)
+from nnet3_optimizer import OptimizeOptions, check_computation, optimize, verify_equivalent
 from nnet3_runtime_cuda import NnetComputer
 
 Arrays = Mapping[str, np.ndarray]
@@ -109,52 +102,22 @@ class Trial:
                 return f"{name} differs by {error:.1e} of its largest value"
         return ""
 
-    def problem(self, computation: NnetComputation) -> str:
-        """Checks, proves and runs a computation between two passes; returns what is wrong.
-
-        Raises:
-            ComputationError: It does not pass the checks or the proof.
-        """
-        check_computation(self.nnet, computation, check_unused=False)
-        verify_equivalent(self.nnet, self.compiled, computation)
-        return self.difference(computation)
-
     def optimized(
         self, options: OptimizeOptions, *, known: NnetComputation | None = None
     ) -> NnetComputation:
         """Optimizes, and checks, proves and runs the result.
 
-        A failure names the pass at fault.
-
         Args:
-            options: The options.
+            options: The options; with `verify` an error names the pass at fault.
             known: A computation known to be correct; an equal result is not checked again.
         """
-        try:
-            computation = optimize(self.nnet, self.compiled, options)
-            if computation == known:
-                return computation
+        computation = optimize(self.nnet, self.compiled, options)
+        if computation != known:
             check_computation(self.nnet, computation, check_unused=options.remove_dead_commands)
             if not options.verify:  # else each pass has been proven
                 verify_equivalent(self.nnet, self.compiled, computation)
-            problem = self.difference(computation)
-        except Exception as error:  # any error of a pass is traced
-            problem = f"{type(error).__name__}: {error}"
-        else:
-            if not problem:
-                return computation
-        pytest.fail(f"{problem}\n{self.fault(options)}")
-
-    def fault(self, options: OptimizeOptions) -> str:
-        """Names the first pass after which the computation is wrong."""
-        for name, computation in optimize_in_steps(self.nnet, self.compiled, options):
-            try:
-                problem = self.problem(computation)
-            except ComputationError as error:
-                problem = str(error)
-            if problem:
-                return f"wrong after pass '{name}': {problem}"
-        return "right after each pass"  # values that nothing reads are an error in the end only
+            assert not self.difference(computation)
+        return computation
 
 
 def statistics(nnet: Nnet) -> dict[str, np.ndarray]:

@@ -49,9 +49,6 @@ SCRIPTS = [
     for file in sorted(ROOT.joinpath(folder).rglob("*.py"))
 ]
 
-PROGRAM = re.compile(r"from nnet3_[\w.]+ import \w")
-"""The beginning of a program for another process, which a script has as text."""
-
 
 def is_there(module: str, name: str) -> bool:
     """Whether a module of this project exists, and has this name or a module of this name."""
