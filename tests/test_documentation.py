@@ -14,20 +14,13 @@ import pytest
 from emulated_device import HostPlatform, compiler
 from kaldi_tables import write_arrays
 from nnet3 import CachingCompiler
-from nnet3_descriptors import (
-    AcousticModel,
-    ComponentProperties,
-    component_class,
-    read_nnet,
-    write_acoustic_model,
-)
+from nnet3_descriptors import ComponentProperties, component_class, read_nnet
 from nnet3_descriptors.components.declaration import registry
-from nnet3_speech.hmm import read_transitions
-from nnet3_tables import read_table
 from nnet3_tools.entry_points import MODULES, command_of
-from reference_cases import CHAIN_REFERENCE, ROOT
+from reference_cases import ROOT
 from small_networks import request_for
 from speech_folders import make_transcriber, make_xvector_folder
+from test_fine_tuning import write_system
 from test_readmes import PACKAGES as RUN_TOGETHER
 from wav_files import wav
 
@@ -83,23 +76,9 @@ def for_streams() -> dict[str, object]:
 
 def for_fine_tuning() -> dict[str, object]:
     """A 'chain' model of spoken digits with its tree and denominator, and a little speech."""
-    folder = CHAIN_REFERENCE / "digits"
-    for name in ("tree", "den.fst"):
-        shutil.copy(folder / name, name)
-    model = AcousticModel(
-        transition_model=read_transitions(folder / "0.trans_mdl").model,
-        nnet=read_nnet(folder / "train.m0.9.raw"),
-        left_context=8,
-        right_context=8,
-        priors=(),
-    )
-    write_acoustic_model(model, "final.mdl")
-    Path("phones.txt").write_text("SIL 1\nN 29\nAY 30\nM 31\n", encoding="utf-8")
-    Path("lexicon.txt").write_text("nine N AY M\n", encoding="utf-8")
-    known = read_table(f"ark:{DIGITS}/test.feats.ark")
-    spoken = {key: features for key, features in known if key.endswith("-nine")}
-    write_arrays("ark:feats.ark", spoken)
-    Path("text").write_text("".join(f"{key} nine\n" for key in spoken), encoding="utf-8")
+    write_system(Path())
+    for name in ("final.mdl", "tree", "den.fst", "phones.txt"):
+        shutil.copy(f"model/{name}", name)
     return {}
 
 

@@ -6,6 +6,7 @@ import importlib
 import inspect
 import operator
 import pkgutil
+import re
 import runpy
 import typing
 from collections.abc import Iterator
@@ -122,16 +123,14 @@ def annotations_of(value: object) -> Iterator[tuple[str, ast.expr | None, Module
 def types_of(value: object) -> Iterator[tuple[str, type]]:
     """The classes that the annotations of a public name are made of, and where they stand."""
     for member, annotation, module in annotations_of(value):
-        pending = [annotation] if annotation is not None else []
-        for node in (inner for each in pending for inner in ast.walk(each)):
-            match node:
-                case ast.Constant(value=str(text)):
-                    pending.append(ast.parse(text, mode="eval"))
-                case ast.Attribute(value=ast.Name(id=name), attr=attribute):
-                    found = getattr(named(name, module), attribute, None)
-                    yield from ((member, each) for each in classes_in(found))
-                case ast.Name(id=name):
-                    yield from ((member, each) for each in classes_in(named(name, module)))
+        for words in re.findall(r"[A-Za-z_][\w.]*", ast.unparse(annotation) if annotation else ""):
+            name, *attributes = words.split(".")
+            found = functools.reduce(
+                lambda owner, attribute: getattr(owner, attribute, None),
+                attributes,
+                named(name, module),
+            )
+            yield from ((member, each) for each in classes_in(found))
 
 
 def test_public_names_use_exported_types() -> None:
