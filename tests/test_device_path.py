@@ -189,11 +189,3 @@ def test_memory_is_limited() -> None:
     message = r"needs [\d,]+ bytes of memory on host.* free; .* would fit"
     with pytest.raises(ValueError, match=message):
         results(case, HostPlatform(memory_limit=1500))
-
-
-def test_float64_is_refused() -> None:
-    """Devices compute in float32 only."""
-    case = load_case("component/affine")
-    nnet, computation = program(case)
-    with pytest.raises(ValueError, match="float32 on a device, found float64"):
-        NnetComputer(DeviceNnet(nnet, device=HostPlatform(), dtype=np.float64), computation)

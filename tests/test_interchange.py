@@ -29,11 +29,8 @@ from nnet3_optimizer import (
     OptimizeOptions,
     check_computation,
     optimize,
-    verify_equivalent,
 )
 from nnet3_runtime_cuda import NnetComputer
-from nnet3_runtime_onnx import to_onnx
-from nnet3_runtime_reference import ReferenceComputer
 from small_networks import RECURRENT, request_for
 
 FILES = Path(__file__).parent / "interchange_files"
@@ -134,30 +131,6 @@ def test_extras_are_skipped() -> None:
 
 
 # -- fingerprints ----------------------------------------------------------------------------------
-
-
-def test_a_computation_of_another_network_is_refused_by_all_that_take_it() -> None:
-    """Binding, checks, proof, optimizer, cache and export name the node that differs."""
-    made_for, nnet = network("input"), network("Scale(-1, input)")
-    computation = compiled(made_for)
-    message = (
-        "the computation is of another network: it was made for another node 3; here that is "
-        "'output', output-node input=Sum(node2, Scale(-1, node0))"
-    )
-    uses = {
-        "bind": lambda: NnetComputer(nnet, computation),
-        "reference": lambda: ReferenceComputer(nnet, computation),
-        "export": lambda: to_onnx(nnet, computation),
-        "runnable": lambda: check_runnable(nnet, computation),
-        "check": lambda: check_computation(nnet, computation),
-        "prove": lambda: verify_equivalent(nnet, computation, computation),
-        "optimize": lambda: optimize(nnet, computation),
-    }
-
-    for name, use in uses.items():
-        with pytest.raises(ComputationError) as caught:
-            use()
-        assert message in str(caught.value), name
 
 
 def test_names_and_parameters_do_not_count() -> None:

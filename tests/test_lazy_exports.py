@@ -3,14 +3,11 @@
 import ast
 import importlib
 import json
-import sys
 import tomllib
-import types
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
-from nnet3_descriptors.lazy_exports import on_first_use
 from other_processes import printed_by_python
 from reference_cases import ROOT
 from test_borders import listed
@@ -57,26 +54,6 @@ def names_at_first(file: Path) -> set[str]:
     body = ast.parse(file.read_text(encoding="utf-8")).body
     imports = (each for each in body if isinstance(each, ast.ImportFrom))
     return {alias.name for each in imports for alias in each.names}
-
-
-def test_names_of_a_package_without_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the source file that lists the names, the error says what is missing."""
-    package = types.ModuleType("without_source")
-    package.__file__ = "without_source/__init__.pyc"
-    monkeypatch.setitem(sys.modules, "without_source", package)
-    get, names = on_first_use("without_source")
-
-    for use in (names, lambda: get("name")):
-        with pytest.raises(ImportError, match=r"of 'without_source' are in its source file, found"):
-            use()
-
-
-def test_other_names_are_refused() -> None:
-    """A name that no module has is an AttributeError that names the package."""
-    import nnet3_graph
-
-    with pytest.raises(AttributeError, match=r"module 'nnet3_graph' has no attribute 'missing'"):
-        _ = nnet3_graph.missing  # type: ignore[attr-defined]
 
 
 def words(text: str) -> set[str]:

@@ -8,7 +8,6 @@ import configparser
 import os
 import subprocess
 import sys
-import textwrap
 import tomllib
 from pathlib import Path
 
@@ -191,7 +190,7 @@ def run(code: str, folder: Path, *paths: Path, fails: bool = False) -> str:
     helpers = ROOT / "packages", ROOT / "packages" / "nnet3-runtime-cuda" / "tests"
     search = os.pathsep.join(map(str, (*paths, *helpers, os.environ.get("PYTHONPATH", ""))))
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
+        [sys.executable, "-c", code],
         capture_output=True,
         text=True,
         check=False,
@@ -245,29 +244,3 @@ def test_what_cannot_be_imported(tmp_path: Path) -> None:
         "nnet3_runtime_cuda.errors.UnsupportedComponentError: component 'delta' has the type "
         "DeltaComponent, which this runtime cannot compute"
     )
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        (
-            "NoOpComponent",
-            "__main__ defines the component type 'NoOpComponent', which "
-            "nnet3_descriptors.components.elementwise has",
-        ),
-        ("Delta", "the name of a component type must end with 'Component' (got 'Delta')"),
-    ],
-)
-def test_names_of_types(tmp_path: Path, name: str, message: str) -> None:
-    """A type must have a new name, which ends in "Component"."""
-    code = f"""
-        from nnet3_descriptors.components import Component
-        from nnet3_descriptors.components.declaration import component, integer
-
-        @component
-        class {name}(Component):
-            dim: int = integer()
-    """
-
-    error = f"nnet3_descriptors.errors.NetworkError: {message}"
-    assert run(code, tmp_path, fails=True) == error

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from emulated_device import HostPlatform, compiler
 from nnet3_descriptors import parse_config, vectorize
-from nnet3_runtime_cuda import RunError, Tracer
 from nnet3_training import Objective, Trainer, TrainerOptions, TrainingExample
 from test_callbacks import check_momentum_under_another_rate
 from test_checkpoints import OPTIONS, go_on, network_of, saved
@@ -101,9 +100,3 @@ def test_resumed_run_on_a_device(component: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(
         vectorize(elsewhere.nnet), vectorize(trainer.nnet), rtol=1e-3, atol=1e-4
     )
-
-
-def test_a_trace_on_a_device() -> None:
-    """A trace on a device is refused before anything is compiled."""
-    with pytest.raises(RunError, match=r"^a trace needs a network on the processor, device='cpu'$"):
-        Trainer(network(), device=HostPlatform(), trace=Tracer())
