@@ -1,7 +1,7 @@
 """The time of whole processes of nnet3-compute on archives, beside any other nnet3-compute.
 
     python benchmarks/archives.py [--network tdnnf ...] [--utterances 30 300] [--threads 1 2]
-        [--other PATH] [--sizes 1 4 16] [--not-pinned]
+        [--other PATH]
 
 Features are random, 733 frames on average, with i-vectors where the network takes one. Networks
 have random parameters. The option is `--frames-per-chunk=150`, and outputs have one row for three
@@ -9,14 +9,12 @@ frames. For x-vectors, nnet3-xvector-compute computes whole utterances of four l
 the small network with the utterances of examples/digits, repeated. Each line has seconds and
 processor seconds of the process, and its largest memory. With `--other` it has the same of that
 program, the ratio of processor seconds, and the difference of the outputs. The other program runs
-without `--num-threads`; OPENBLAS_NUM_THREADS sets its number of threads. `--sizes` adds
-nnet3-compute-batch with minibatches of these numbers of chunks.
+without `--num-threads`; OPENBLAS_NUM_THREADS sets its number of threads.
 
 A process keeps to as many processors as it has threads, so that on one thread reading and writing
-take their time from computing (unless `--not-pinned`). Programs run in turns. Each run writes a new
-file: to replace a file takes new memory of the machine for its pages, which was half a second for
-600 MB on a virtual machine. For several numbers of threads, a line has the time relative to that of
-the first number.
+take their time from computing. Programs run in turns. Each run writes a new file: to replace a file
+takes new memory of the machine for its pages, which was half a second for 600 MB on a virtual
+machine. For several numbers of threads, a line has the time relative to that of the first number.
 """
 
 from __future__ import annotations
@@ -27,14 +25,13 @@ import contextlib
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from nnet3_descriptors import write_nnet
 from nnet3_tables import MatrixWriter, VectorWriter, read_table
+from processes import Spent, spent
 from workload import Workload
 
 FRAMES = 733
@@ -44,44 +41,10 @@ PACKAGES = Path(__file__).parent.parent / "packages"
 NETWORKS = ["tdnnf", "tdnn-lstm", "cnn-tdnnf", "xvector"]
 
 
-class Spent(NamedTuple):
-    """The cost of a process: seconds, processor seconds, and largest memory in MB."""
-
-    seconds: float
-    processor: float
-    megabytes: float
-
-
-def run(arguments: list[str], output: Path, threads: int) -> Spent:
-    """Runs a program to its end.
-
-    Args:
-        arguments: The program and its arguments, without the output.
-        output: The archive that it writes.
-        threads: Number of threads of the BLAS library.
-
-    Raises:
-        SystemExit: it failed.
-    """
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": str(threads)}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    output.unlink(missing_ok=True)
-    arguments = [*arguments, f"ark:{output}"]
-    quiet = [(os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)]
-    start = time.perf_counter()
-    process = os.posix_spawnp(arguments[0], arguments, environment, file_actions=quiet)
-    _, status, usage = os.wait4(process, 0)
-    if status:
-        raise SystemExit(f"failed with status {os.waitstatus_to_exitcode(status)}: {arguments}")
-    return Spent(
-        time.perf_counter() - start, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
-    )
-
-
 @contextlib.contextmanager
-def processors(count: int, *, is_pinned: bool) -> Iterator[None]:
+def processors(count: int) -> Iterator[None]:
     """Processes that begin in the block have so many processors, where the system can say that."""
-    if not is_pinned or not hasattr(os, "sched_setaffinity"):
+    if not hasattr(os, "sched_setaffinity"):
         yield
         return
     all_of_them = os.sched_getaffinity(0)
@@ -129,20 +92,16 @@ def write_inputs(folder: Path, network: str, count: int) -> list[str]:
     return [*options, f"{folder}/final.raw", f"ark:{folder}/feats.ark"]
 
 
-def commands(tool: str, threads: int, sizes: list[int], other: str | None) -> dict[str, list[str]]:
+def commands(tool: str, threads: int, other: str | None) -> dict[str, list[str]]:
     """The programs to run: by name in the table, a program and its options; ours is the first.
 
     Args:
         tool: Name of our tool, and of the other one.
         threads: Number of threads of our tool.
-        sizes: Sizes of minibatches for nnet3-compute-batch.
         other: Path of the other program, or of a program beside it.
     """
     here = Path(sys.executable)
     programs = {OURS: [str(here.with_name(tool)), f"--num-threads={threads}"]}
-    for size in sizes:
-        batch = [str(here.with_name("nnet3-compute-batch")), f"--minibatch-size={size}"]
-        programs[f"minibatches of {size}"] = [*batch, f"--num-threads={threads}"]
     if other:
         programs[OTHER] = [str(Path(other).with_name(tool))]
     return programs
@@ -170,8 +129,6 @@ def main() -> None:
     parser.add_argument("--utterances", type=int, nargs="*", default=[30, 300])
     parser.add_argument("--threads", type=int, nargs="*", default=[1, 2])
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--sizes", type=int, nargs="*", default=[])
-    parser.add_argument("--not-pinned", action="store_true")
     parser.add_argument("--other", help="another nnet3-compute; beside it nnet3-xvector-compute")
     arguments = parser.parse_args()
     compile_sources()
@@ -179,25 +136,26 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|")
     for name in arguments.network:
         tool = "nnet3-xvector-compute" if name == "xvector" else "nnet3-compute"
-        sizes = [] if name == "xvector" else arguments.sizes
         for count in arguments.utterances:
             with tempfile.TemporaryDirectory() as folder:
                 given = write_inputs(Path(folder), name, count)
                 ours: dict[int, float] = {}
                 for threads in arguments.threads:
-                    programs = commands(tool, threads, sizes, arguments.other)
-                    spent: dict[str, list[Spent]] = {program: [] for program in programs}
-                    with processors(threads, is_pinned=not arguments.not_pinned):
+                    programs = commands(tool, threads, arguments.other)
+                    runs: dict[str, list[Spent]] = {program: [] for program in programs}
+                    with processors(threads):
                         for _ in range(arguments.runs):
                             for number, (program, command) in enumerate(programs.items()):
                                 output = Path(folder, f"{number}.ark")
-                                spent[program].append(run([*command, *given], output, threads))
-                    ours[threads] = min(run.seconds for run in spent[OURS])
-                    for program, runs in spent.items():
-                        print(line(name, count, threads, program, runs), flush=True)
+                                output.unlink(missing_ok=True)
+                                words = [*command, *given, f"ark:{output}"]
+                                runs[program].append(spent(words, Path(folder, "log"), threads))
+                    ours[threads] = min(run.seconds for run in runs[OURS])
+                    for program, taken in runs.items():
+                        print(line(name, count, threads, program, taken), flush=True)
                     if arguments.other:
                         mine, theirs = (
-                            min(run.processor for run in spent[each]) for each in (OURS, OTHER)
+                            min(run.processor for run in runs[each]) for each in (OURS, OTHER)
                         )
                         other = f"ark:{folder}/{list(programs).index(OTHER)}.ark"
                         print(

@@ -18,12 +18,10 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import re
 import sys
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from nnet3_descriptors import write_nnet
@@ -34,18 +32,12 @@ from nnet3_training import (
     TrainingExample,
     write_examples,
 )
+from processes import Spent, spent
 from workload import Workload
 
 NETWORKS = ["tdnnf", "tdnn-lstm", "cnn-tdnnf", "xvector"]
 SEQUENCES = 8
 GOAL = 0.8
-
-
-class Spent(NamedTuple):
-    """The cost of a process: processor seconds and largest memory in MB."""
-
-    processor: float
-    megabytes: float
 
 
 def write_inputs(folder: Path, network: str, count: int) -> None:
@@ -78,22 +70,11 @@ def write_inputs(folder: Path, network: str, count: int) -> None:
 
 
 def run(program: str, folder: Path, count: int) -> tuple[Spent, str]:
-    """Trains on `count` minibatches; returns the cost and the log.
-
-    Raises:
-        SystemExit: The program failed.
-    """
+    """Trains on `count` minibatches; returns the cost and the log."""
     log = folder / "log"
     arguments = [program, "--max-param-change=1.0", "--print-interval=1", "--use-gpu=no"]
     arguments += [f"{folder}/0.raw", f"ark:{folder}/{count}.egs", f"{folder}/out.raw"]
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    opened = (os.POSIX_SPAWN_OPEN, 2, log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    process = os.posix_spawnp(program, arguments, environment, file_actions=[opened])
-    _, status, usage = os.wait4(process, 0)
-    if status:
-        raise SystemExit(f"failed: {arguments}\n{log.read_text()[-1000:]}")
-    return Spent(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024), log.read_text()
+    return spent(arguments, log), log.read_text()
 
 
 def objectives(log: str) -> list[float]:
@@ -103,7 +84,7 @@ def objectives(log: str) -> list[float]:
 
 def measured(name: str, programs: dict[str, str], count: int, runs: int) -> list[str]:
     """The rows of the table for a network."""
-    spent: dict[tuple[str, int], list[Spent]] = {}
+    costs: dict[tuple[str, int], list[Spent]] = {}
     logs = {}
     with tempfile.TemporaryDirectory() as folder:
         write_inputs(Path(folder), name, count)
@@ -113,11 +94,11 @@ def measured(name: str, programs: dict[str, str], count: int, runs: int) -> list
             for size in (1, count):
                 for label, program in programs.items():
                     found, logs[label] = run(program, Path(folder), size)
-                    spent.setdefault((label, size), []).append(found)
+                    costs.setdefault((label, size), []).append(found)
     rows, first = [], {}
     for label in programs:
-        one, whole = (min(each.processor for each in spent[label, size]) for size in (1, count))
-        memory = min(each.megabytes for each in spent[label, count])
+        one, whole = (min(each.processor for each in costs[label, size]) for size in (1, count))
+        memory = min(each.megabytes for each in costs[label, count])
         row = f"| {name} | {label} | {whole:.2f} s | {one:.2f} s | {memory:.0f} MB |"
         further = (whole - one) / max(count - 1, 1)
         if first:
