@@ -6,7 +6,6 @@ damaged.run` does the same for as many files as you like, and repeats those that
 
 import json
 import os
-import subprocess
 import sys
 from argparse import Namespace
 from collections import Counter
@@ -20,6 +19,7 @@ from damaged.damages import DAMAGES, damaged_file
 from damaged.formats import FORMATS
 from damaged.good_files import good_files
 from damaged.run import chosen
+from other_processes import printed_by_python
 
 FILES = int(os.environ.get("DAMAGED_FILES", "1500"))
 SEED = int(os.environ.get("DAMAGED_SEED", "1"))
@@ -30,15 +30,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="bounds memory i
 def report_of(*arguments: str) -> dict[str, Any]:
     """The report of a Python process."""
     path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        env={**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        check=True,
-    )
-    report: dict[str, Any] = json.loads(done.stdout)
+    environment = {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
+    report: dict[str, Any] = json.loads(printed_by_python(*arguments, env=environment))
     return report
 
 

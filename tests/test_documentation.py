@@ -18,7 +18,7 @@ from nnet3_descriptors import ComponentProperties, component_class, read_nnet
 from nnet3_descriptors.components.declaration import registry
 from nnet3_tools.entry_points import MODULES, command_of
 from reference_cases import ROOT
-from small_networks import request_for
+from small_networks import request_for, stacked
 from speech_folders import make_transcriber, make_xvector_folder
 from test_fine_tuning import write_system
 from test_readmes import PACKAGES as RUN_TOGETHER
@@ -38,13 +38,6 @@ NOT_OURS = {
 }
 """Scripts that pages name: the reader's own, and those of Kaldi's recipes."""
 
-LARGE = """
-input-node name=input dim=4
-component name=affine type=AffineComponent input-dim=4 output-dim=3
-component-node name=affine component=affine input=input
-output-node name=output input=affine
-"""
-
 
 def blocks(page: Path) -> Iterator[tuple[str, str]]:
     """The code of a page: its kind, "python" or "pycon", and its text."""
@@ -61,7 +54,7 @@ PAGES = {
 
 def for_limits() -> dict[str, object]:
     """The variable `text` of the page on limits."""
-    return {"text": LARGE}
+    return {"text": stacked(4, "affine Affine input-dim=4 output-dim=3")}
 
 
 def for_streams() -> dict[str, object]:

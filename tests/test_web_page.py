@@ -38,10 +38,9 @@ SOUNDS = sorted((DIGITS / "wav").glob("*.wav"))
 needs_node = pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
 
 
-def needs_browser(test: Callable[..., None]) -> Callable[..., None]:
-    """Skips a test without Chromium or npm."""
-    test = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")(test)
-    return pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")(test)
+needs_browser = pytest.mark.skipif(
+    CHROMIUM is None or shutil.which("npm") is None, reason="Chromium or npm is not installed"
+)
 
 
 def from_node(code: str, *arguments: str | Path) -> object:

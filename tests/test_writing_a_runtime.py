@@ -27,7 +27,7 @@ from nnet3_runtime_reference import ReferenceComputer
 from nnet3_runtime_reference.formulas import formula_of
 from nnet3_tables import read_table
 from reference_cases import DIGITS_EXAMPLE, DIGITS_REFERENCE, ROOT
-from small_networks import network, request_for
+from small_networks import network, request_for, stacked
 
 PAGE = ROOT / "docs" / "writing-a-runtime.md"
 
@@ -96,21 +96,13 @@ def component_row(type_name: str) -> str:
 
 def tables() -> dict[str, str]:
     """The tables of the page by name."""
+    commands = (
+        "| opcode | command | alpha | operands, from column 2 on | meaning |\n|---|---|---|---|---|"
+    )
+    components = "| type | formula | flags |\n|---|---|---|"
     return {
-        "commands": "\n".join(
-            [
-                "| opcode | command | alpha | operands, from column 2 on | meaning |",
-                "|---|---|---|---|---|",
-                *map(command_row, COMMAND_TYPES),
-            ]
-        ),
-        "components": "\n".join(
-            [
-                "| type | formula | flags |",
-                "|---|---|---|",
-                *map(component_row, component_types()),
-            ]
-        ),
+        "commands": "\n".join([commands, *map(command_row, COMMAND_TYPES)]),
+        "components": "\n".join([components, *map(component_row, component_types())]),
     }
 
 
@@ -195,16 +187,14 @@ def test_the_interpreter_of_the_page_gives_kaldis_posteriors(digits: Nnet, tmp_p
 
 def test_the_interpreter_of_the_page_runs_loops(tmp_path: Path) -> None:
     """The page's interpreter gives the outputs of the reference runtime, chunk by chunk."""
-    nnet = network(
-        "input-node name=input dim=3\n"
-        "component name=affine type=AffineComponent input-dim=5 output-dim=2\n"
-        "component name=relu type=RectifiedLinearComponent dim=2\n"
-        "component-node name=affine component=affine "
-        "input=Append(input, IfDefined(Offset(relu, -1)))\n"
-        "component-node name=relu component=relu input=affine\n"
-        "output-node name=output input=Sum(relu, Offset(relu, -2))\n",
-        seed=3,
+    config = stacked(
+        3,
+        "affine Affine input-dim=5 output-dim=2",
+        "relu RectifiedLinear dim=2",
+        splice="Append(input, IfDefined(Offset(relu, -1)))",
     )
+    output = "output input=Sum(relu, Offset(relu, -2))"
+    nnet = network(config.replace("output input=relu", output), seed=3)
     requests = looped_requests(nnet, chunk_size=4)
     loop = compile_looped(nnet, requests, optimize=lambda each: optimize(nnet, each))
     rng = np.random.default_rng(4)
