@@ -1,17 +1,16 @@
 """Arrays with any layout in separate memory, and random numbers for them.
 
-The tests examine how NumPy follows strides, so positions of elements in memory are computed here,
-without NumPy.
+The tests examine how NumPy follows strides, so the elements of an array are read and written one by
+one here, by their positions in one-dimensional memory.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 import os
 import random
-import struct
+import zlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -35,41 +34,25 @@ TRIALS = int(os.environ.get("OPERATION_TRIALS", 2 * len(LENGTHS)))
 SEED = os.environ.get("OPERATION_SEED", "0")
 
 
-def rounded(value: float, dtype: np.dtype) -> float:
-    """The nearest number of a type; infinity if the number is too large."""
-    if dtype.kind == "b":
-        return bool(value)
-    if dtype.kind in "iu":
-        return int(value)
-    if dtype == np.float64 or not math.isfinite(value):
-        return value
-    try:
-        return struct.unpack("f", struct.pack("f", value))[0]
-    except OverflowError:
-        return math.copysign(math.inf, value)
-
-
 @functools.cache
-def _pool(kind: str, dtype: np.dtype) -> list:
-    """Numbers of a kind, twice in a row, so that any start leaves enough numbers."""
-    draw, large = random.Random(kind), 1e30 if dtype == np.float32 else 1e300
-    info = None if dtype.kind in "fb" else np.iinfo(dtype)
-    numbers: list[float] = []
-    for _ in range(POOL):
-        chance = draw.random()
-        if dtype.kind == "b":
-            numbers.append(chance < 0.5)
-        elif info is not None:
-            numbers.append(draw.randint(int(info.min), int(info.max)))
-        elif kind == "any" and chance < 0.15:
-            numbers.append(draw.choice((0.0, -0.0, math.inf, -math.inf, math.nan)))
-        elif kind == "any" and chance < 0.3:
-            numbers.append(draw.choice((large, -large, 1e8 * large, 1 / large, -1e-8 / large)))
-        elif kind == "limited" or chance < 0.4:
-            numbers.append(draw.randint(-200, 200) / 2)
-        else:
-            numbers.append(draw.gauss(0.0, 1.0) * 10.0 ** draw.randint(-3, 3))
-    return [rounded(number, dtype) for number in numbers] * 2
+def _pool(kind: str, dtype: np.dtype) -> np.ndarray:
+    """Numbers of a kind; see `Draw.values`."""
+    rng = np.random.default_rng(zlib.crc32(f"{kind} {dtype}".encode()))
+    if dtype.kind == "b":
+        return rng.random(POOL) < 0.5
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        return rng.integers(limits.min, limits.max, POOL, dtype, endpoint=True)
+    numbers = rng.standard_normal(POOL) * 10.0 ** rng.integers(-3, 4, POOL)
+    chance, halves = rng.random(POOL), rng.integers(-200, 201, POOL) / 2
+    numbers = np.where((chance < 0.4) | (kind == "limited"), halves, numbers)
+    if kind == "any":
+        large = 1e30 if dtype == np.float32 else 1e300
+        extreme = rng.choice([large, -large, 1e8 * large, 1 / large, -1e-8 / large], POOL)
+        special = rng.choice([0.0, -0.0, np.inf, -np.inf, np.nan], POOL)
+        numbers = np.select([chance < 0.15, chance < 0.3], [special, extreme], numbers)
+    with np.errstate(over="ignore", under="ignore"):
+        return numbers.astype(dtype)
 
 
 class Place:
@@ -77,7 +60,7 @@ class Place:
 
     Attributes:
         memory: The memory, one-dimensional.
-        positions: Positions of the array's elements in the memory, the last axis fastest.
+        positions: The positions of the array's elements in the memory, of the array's shape.
     """
 
     def __init__(
@@ -86,11 +69,7 @@ class Place:
         """Places an array; strides and offset are in elements."""
         self.memory, self.shape = memory, tuple(shape)
         self._strides, self._offset = tuple(strides), offset
-        ranges = [
-            range(0, length * stride, stride) if stride else (0,) * length
-            for length, stride in zip(shape, strides, strict=True)
-        ]
-        self.positions = [offset + sum(index) for index in itertools.product(*ranges)]
+        self.positions = offset + np.tensordot(strides, np.indices(shape), 1)
 
     @property
     def dtype(self) -> np.dtype:
@@ -104,13 +83,21 @@ class Place:
             return np.empty(self.shape, self.dtype)
         size = self.dtype.itemsize
         strides = [stride * size for stride in self._strides]
-        offset = self._offset * size
-        return np.ndarray(self.shape, self.dtype, self.memory, offset, strides)
+        return np.ndarray(self.shape, self.dtype, self.memory, self._offset * size, strides)
 
     @property
-    def values(self) -> list:
-        """The current elements."""
-        return self.memory[self.positions].tolist()
+    def values(self) -> np.ndarray:
+        """The current elements, contiguous in memory of their own."""
+        return self.memory[self.positions]
+
+    @values.setter
+    def values(self, values: np.ndarray) -> None:
+        self.memory[self.positions] = values
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """The current elements in double precision."""
+        return self.values.astype(np.float64)
 
     def part(self, axis: int, start: int, length: int) -> Place:
         """`length` indexes of an axis from `start` on."""
@@ -153,20 +140,7 @@ class Draw:
 
     def number(self) -> float:
         """A number for an operand; exact in single precision."""
-        return rounded(self.random.choice((0.0, 1.0, -1.0, 0.5, 0.3, -2.7, 1e20)), FLOATS[0])
-
-    def values(self, count: int, dtype: np.dtype, kind: str) -> list:
-        """Random numbers.
-
-        Args:
-            count: Number of them.
-            dtype: Their type.
-            kind: "any", with infinities and NaN; "finite"; or "limited": halves up to 100.
-        """
-        pool = _pool(kind, dtype)
-        start = self.random.randrange(POOL)
-        pieces = -(-count // POOL)
-        return (pool * pieces if pieces > 1 else pool)[start : start + count]
+        return float(np.float32(self.random.choice((0.0, 1.0, -1.0, 0.5, 0.3, -2.7, 1e20))))
 
     def place(
         self,
@@ -174,7 +148,7 @@ class Draw:
         dtype: np.dtype | type | None = None,
         *,
         kind: str = "any",
-        values: Sequence[float] | None = None,
+        values: np.ndarray | None = None,
         layout: str = "any",
     ) -> Place:
         """An array with values.
@@ -182,7 +156,8 @@ class Draw:
         Args:
             shape: Shape of the array.
             dtype: Type of the elements; None for the type of the trial.
-            kind: Kind of the values, as in `values`; "none" for an output.
+            kind: Kind of the values: "any", with infinities and NaN; "finite"; "limited": halves
+                up to 100; "none" for an output.
             values: The values; drawn if None.
             layout: "any", "contiguous", or "read": like "any", but rows can overlap.
         """
@@ -193,16 +168,12 @@ class Draw:
         memory = np.full(offset + size + self.random.randrange(5), filler, dtype)
         place = Place(memory, shape, strides, offset)
         if values is None and kind != "none":
-            values = self.values(len(place.positions), dtype, kind)
+            pool = np.roll(_pool(kind, dtype), self.random.randrange(POOL))
+            values = np.resize(pool, shape)
         if values is not None:
-            memory[place.positions] = np.array(values, dtype)
+            place.values = values
         self.places.append(place)
         return place
-
-    @staticmethod
-    def replace(place: Place, values: Sequence[float]) -> None:
-        """Replaces the values of an array."""
-        place.memory[place.positions] = np.array(values, place.dtype)
 
     def _strides(
         self, shape: Sequence[int], dtype: np.dtype, layout: str
