@@ -14,8 +14,10 @@ from nnet3_compiler import compile_computation, compile_looped
 from nnet3_computation import ComputationRequest, NnetComputation, parse_computation
 from nnet3_computation.text import SUBMATRIX
 from nnet3_descriptors import Nnet
-from nnet3_runtime_cuda import NnetComputer
+from nnet3_optimizer import optimize
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.kernels.nonlinear import TanhKernel
+from nnet3_runtime_cuda.lowering.recurrences import MOST_STEP_ROWS, ROWS_AT_ONCE
 from small_networks import network, request_for
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
@@ -58,6 +60,35 @@ def request(
         need_model_derivative=training,
         store_component_stats=training,
     )
+
+
+def compiled(
+    nnet: Nnet,
+    inputs: range,
+    outputs: range | None = None,
+    *,
+    optimized: bool = False,
+    **asked: Any,
+) -> NnetComputation:
+    """The computation of a `request`, for outputs at the times of the inputs if not at others."""
+    computation = compile_computation(nnet, request(inputs, outputs or inputs, **asked))
+    return optimize(nnet, computation) if optimized else computation
+
+
+def bound(
+    nnet: Nnet,
+    inputs: range,
+    outputs: range | None = None,
+    *,
+    sequences: int = 2,
+    training: bool = True,
+    optimized: bool = False,
+    **options: Any,
+) -> NnetComputer:
+    """A computer of a `compiled` computation, on a `DeviceNnet` with options."""
+    asked = {"sequences": sequences, "training": training, "optimized": optimized}
+    computation = compiled(nnet, inputs, outputs, **asked)
+    return NnetComputer(DeviceNnet(nnet, **options), computation)
 
 
 def passes(computer: NnetComputer, seed: int = 1) -> list[np.ndarray]:
@@ -147,6 +178,41 @@ class Case:
         """The network."""
         return single(self.component, dim=self.dim, descriptor=self.descriptor, seed=seed)
 
-    def compile(self, nnet: Nnet, *, training: bool = True) -> NnetComputation:
+    def compile(self, nnet: Nnet, **asked: Any) -> NnetComputation:
         """The computation, not optimized."""
-        return compile_computation(nnet, request(self.inputs, self.outputs, training=training))
+        return compiled(nnet, self.inputs, self.outputs, **asked)
+
+    def bound(self, *, seed: int = 0, **options: Any) -> NnetComputer:
+        """A computer of the network; see `bound`."""
+        return bound(self.nnet(seed), self.inputs, self.outputs, **options)
+
+
+@attrs.frozen(kw_only=True)
+class Stated:
+    """Capabilities that a test states instead of asking a machine; others are the processor's.
+
+    Attributes:
+        split: Numbers of the components that can be split as affine maps.
+        taps: Numbers of the components that gain by taps.
+    """
+
+    split: frozenset[int] = attrs.field(default=(), converter=frozenset)
+    taps: frozenset[int] = attrs.field(default=(), converter=frozenset)
+    most_step_rows: int = MOST_STEP_ROWS
+    late_rows_at_once: int = ROWS_AT_ONCE
+
+    def can_split(self, component: int) -> bool:
+        """Whether the component is in `split`."""
+        return component in self.split
+
+    def rows_at_once(self, component: int) -> int:
+        """The number for fixed parameters."""
+        return ROWS_AT_ONCE
+
+    def gains_by_taps(self, component: int, rows: int, offsets: tuple[int, ...]) -> bool:
+        """Whether the component is in `taps`."""
+        return component in self.taps
+
+    def gains_by_panels(self, component: int, rows: int) -> bool:
+        """False."""
+        return False

@@ -7,8 +7,7 @@ from random import Random
 
 import attrs
 from component_options import ROW_BY_ROW, groups, matrix_map, one_dim, some
-from computations import Case, request
-from nnet3_compiler import compile_computation
+from computations import Case
 from nnet3_computation import NnetComputation
 from nnet3_descriptors import Nnet
 
@@ -143,8 +142,7 @@ class Drawn:
             if nnet.num_parameters or not has_parameters:
                 break
         sequences = rng.randint(1, 3)
-        asked = request(case.inputs, case.outputs, sequences=sequences)
-        return cls(case, nnet, sequences, compile_computation(nnet, asked))
+        return cls(case, nnet, sequences, case.compile(nnet, sequences=sequences))
 
 
 def random_case(kind: str, rng: Random) -> Case:

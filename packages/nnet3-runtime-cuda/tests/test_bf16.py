@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from computations import request, single
-from nnet3_compiler import compile_computation
-from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from computations import bound, single
 from nnet3_runtime_cuda.cpu import bf16
 from nnet3_runtime_cuda.cpu.bf16 import Bf16Machine
 
@@ -60,8 +58,7 @@ def test_only_fixed_parameters_are_rounded() -> None:
 def test_network() -> None:
     """An affine map's output is off by the rounding error, on the first run and later."""
     nnet = single("type=AffineComponent input-dim=32 output-dim=32", dim=32)
-    asked = request(range(40), range(40), sequences=1, training=False)
-    computer = NnetComputer(DeviceNnet(nnet, precision="bf16"), compile_computation(nnet, asked))
+    computer = bound(nnet, range(40), sequences=1, training=False, precision="bf16")
     c = nnet.component("c")
     for seed in range(2):
         x = np.random.default_rng(seed).standard_normal((40, 32)).astype(np.float32)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from computations import request
-from nnet3_compiler import compile_computation
+from computations import bound
 from nnet3_descriptors import Nnet
-from nnet3_optimizer import optimize
-from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.device.state import with_exact_zeros
 from small_networks import network, stacked
 
@@ -40,9 +37,8 @@ def test_frames_without_sound(layer: str, trainable: bool) -> None:
     """An output that sees nothing but zeros is zero, wherever the zeros begin."""
     nnet = two_layers(layer)
     times = np.arange(-1, FRAMES + 1)
-    frames = request(range(-1, FRAMES + 1), range(FRAMES), sequences=1, training=False)
-    computation = optimize(nnet, compile_computation(nnet, frames))
-    computer = NnetComputer(DeviceNnet(nnet, trainable=trainable), computation)
+    asked = {"sequences": 1, "training": False, "optimized": True}
+    computer = bound(nnet, range(-1, FRAMES + 1), range(FRAMES), **asked, trainable=trainable)
     for start in range(200, 212):
         x = np.random.default_rng(1).standard_normal((len(times), 64), dtype=np.float32)
         x[(start <= times) & (times < start + 60)] = 0.0

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from computations import needs_compiler, request, single
+from computations import bound, needs_compiler, single
 from emulated_device import HostPlatform
-from nnet3_compiler import compile_computation
-from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 
 TIMES = range(8)
 DIM = 20
@@ -39,9 +37,7 @@ def passes(
     device: str | HostPlatform = "cpu",
 ) -> tuple[np.ndarray, np.ndarray]:
     """Output and input derivative, without self-repair, for output derivatives of a given size."""
-    nnet = single(component, dim=x.shape[1])
-    computation = compile_computation(nnet, request(TIMES, TIMES))
-    computer = NnetComputer(DeviceNnet(nnet, dtype=dtype, device=device), computation)
+    computer = bound(single(component, dim=x.shape[1]), TIMES, dtype=dtype, device=device)
     outputs = computer.forward({"input": x})["output"]
     derivative = size * np.random.default_rng(1).standard_normal(outputs.shape)
     return outputs, computer.backward({"output": derivative.astype(np.float32)})["input"]

@@ -6,10 +6,9 @@ import itertools
 
 import numpy as np
 import pytest
-from computations import request, single
-from nnet3_compiler import compile_computation
+from computations import bound, compiled, single
 from nnet3_descriptors import Nnet, set_test_mode
-from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from nnet3_runtime_cuda import NnetComputer
 from nnet3_runtime_cuda.cpu import recorder
 from nnet3_runtime_reference import Draws, ReferenceComputer
 from small_networks import network, stacked
@@ -28,8 +27,6 @@ MASKED = stacked(
     "g NaturalGradientAffine input-dim=12 output-dim=12",
 )
 
-TRAINING = request(TIMES, TIMES, sequences=SEQUENCES)
-
 
 def outputs(computer: NnetComputer | ReferenceComputer) -> list[np.ndarray]:
     """The outputs for ones in three runs of training."""
@@ -42,13 +39,13 @@ def outputs(computer: NnetComputer | ReferenceComputer) -> list[np.ndarray]:
 
 def by_kernels(nnet: Nnet, *, seed: int = 5, threads: int = 1) -> list[np.ndarray]:
     """The outputs of the runtime."""
-    device = DeviceNnet(nnet, seed=seed, threads=threads)
-    return outputs(NnetComputer(device, compile_computation(nnet, TRAINING)))
+    return outputs(bound(nnet, TIMES, sequences=SEQUENCES, seed=seed, threads=threads))
 
 
 def by_definition(nnet: Nnet) -> list[np.ndarray]:
     """The outputs of the definition for the same seed."""
-    return outputs(ReferenceComputer(nnet, compile_computation(nnet, TRAINING), draws=Draws(5)))
+    computation = compiled(nnet, TIMES, sequences=SEQUENCES)
+    return outputs(ReferenceComputer(nnet, computation, draws=Draws(5)))
 
 
 def test_masks_do_not_depend_on_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,10 +89,9 @@ def test_longest_stretch() -> None:
     """Beside 10 frames of zeros at most, 15 are kept: 10 (1 - 0.4) / 0.4 in single precision."""
     options = "zeroed-proportion=0.4 time-mask-max-frames=10"
     nnet = single(f"type=SpecAugmentTimeMaskComponent dim=1 {options}", dim=1)
-    rows = request(range(4000), range(4000), sequences=1)
-    ones = np.ones((4000, 1))
+    computer = bound(nnet, range(4000), sequences=1)
 
-    found = NnetComputer(nnet, compile_computation(nnet, rows)).forward({"input": ones})["output"]
+    found = computer.forward({"input": np.ones((4000, 1))})["output"]
 
     lengths = {
         kind: {len(list(run)) for key, run in itertools.groupby(found[:, 0]) if key == kind}

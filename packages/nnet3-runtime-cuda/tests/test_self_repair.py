@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from computations import request
-from nnet3_compiler import compile_computation
+from computations import compiled
 from nnet3_descriptors import vectorize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.kernels import Kernel
@@ -96,7 +95,7 @@ def test_statistics_and_repair(name: str, chance: bool, monkeypatch: pytest.Monk
     dim, without_repair = len(deviations), options.replace(REPAIR, "self-repair-scale=0")
     nnet, unrepaired = (network(stacked(dim, f"c {each}")) for each in (options, without_repair))
     x = np.random.default_rng(3).standard_normal((ROWS, dim)) * deviations + means
-    computation = compile_computation(nnet, request(TIMES, TIMES))
+    computation = compiled(nnet, TIMES)
 
     found, expected, without = (
         results(computer, x)

@@ -1,13 +1,27 @@
-"""Working memory of commands, on the processor and on a device."""
+"""Working memory of commands, on the processor and on a device; and whether all of it fits."""
+
+from __future__ import annotations
 
 import itertools
 
 import numpy as np
 import pytest
+from computations import request, single
 from hypothesis import example, given
 from hypothesis import strategies as st
-from nnet3_runtime_cuda.cuda.memory import RING, SMALL, DeviceScratch
+from nnet3_compiler import CompilerOptions, compile_computation
+from nnet3_computation import NnetComputation, plan_memory
+from nnet3_optimizer import optimize
+from nnet3_runtime_cuda.cuda.memory import (
+    RING,
+    SMALL,
+    DeviceScratch,
+    check_fits,
+    minibatch_size,
+)
+from nnet3_runtime_cuda.cuda.platform import Properties
 from nnet3_runtime_cuda.cuda.recorded import View
+from nnet3_runtime_cuda.errors import DeviceMemoryError
 from nnet3_runtime_cuda.operations.scratch import Scratch
 
 
@@ -86,3 +100,39 @@ def test_arrays_of_a_command_on_a_device_lie_apart(commands: list[list[int]]) ->
         for (start, nbytes), (following, _) in itertools.pairwise(places):
             assert start + nbytes <= following
         assert all(scratch.contains(View.of(array)) for array in arrays if array.nbytes)
+
+
+def computation(sequences: int, *, debug_info: bool = True) -> NnetComputation:
+    """A training computation for `sequences` sequences."""
+    nnet = single("type=AffineComponent input-dim=40 output-dim=30", dim=40)
+    options = CompilerOptions(output_debug_info=debug_info)
+    wanted = request(range(20), range(20), sequences=sequences)
+    return optimize(nnet, compile_computation(nnet, wanted, options=options))
+
+
+def device(free_bytes: int) -> Properties:
+    """A device with this much free memory."""
+    return Properties(name="Stand-in", total_bytes=1 << 40, free_bytes=free_bytes)
+
+
+@pytest.mark.parametrize("sequences", [1, 7, 64])
+def test_minibatch_size_is_found(sequences: int) -> None:
+    """The minibatch is the number of sequences in the request; unknown without debug info."""
+    assert minibatch_size(computation(sequences)) == sequences
+    assert minibatch_size(computation(sequences, debug_info=False)) is None
+
+
+def test_minibatch_that_is_named_fits() -> None:
+    """The minibatch in the message fits into the free memory; the next larger one does not."""
+    large = computation(64)
+    needed = plan_memory(large).arena_bytes
+    free = needed * 3 // 8
+    with pytest.raises(
+        DeviceMemoryError,
+        match=rf"{needed:,} bytes of memory on Stand-in, of which {free:,} bytes are free; "
+        "a minibatch of 24 instead of 64 would fit",
+    ):
+        check_fits(needed, device(free), large)
+    assert (
+        plan_memory(computation(24)).arena_bytes <= free < plan_memory(computation(25)).arena_bytes
+    )
