@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import threading
-import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,7 +16,7 @@ from nnet3_runtime_cuda.cuda.cublaslt import Precision
 from nnet3_runtime_cuda.cuda.cupy_platform import CupyPlatform
 from nnet3_runtime_cuda.cuda.platform import ALIGNMENT, Gemm, Matrix, Platform
 from nnet3_runtime_cuda.errors import DeviceError, DeviceMemoryError
-from strict_cupy import CompileException, CUDARuntimeError, QueuedLibrary, StrictCupy
+from strict_cupy import CompileException, CUDARuntimeError, StrictCupy
 
 
 def floats(address: int, count: int) -> np.ndarray:
@@ -42,6 +41,8 @@ def kernels(source: str) -> Mapping[str, Callable[..., None]]:
     """The kernels of a source, which lists their names."""
     if "syntax error" in source:
         raise CompileException("kern.cu(1): error: expected a declaration")
+    if "no compiler" in source:
+        raise RuntimeError("CuPy failed to load libnvrtc.so.13")
     known = {"add_one": add_one, cublaslt.ENDING: finish_product}
     return {name: function for name, function in known.items() if name in source}
 
@@ -76,15 +77,11 @@ def square(platform: CupyPlatform, **changes: Any) -> tuple[int, Gemm]:
     return out, attrs.evolve(gemm, **changes)
 
 
-def test_it_is_a_platform(platform: CupyPlatform) -> None:
-    """The platform has the methods of the protocol."""
+def test_memory_goes_there_and_back(platform: CupyPlatform, cupy: StrictCupy) -> None:
+    """Uploaded values can be downloaded; memory is aligned, and freed when it is given back."""
     accepted: Platform = platform
     assert accepted.properties.name == "Stand-in"
     assert accepted.properties.compute_capability == (9, 0)
-
-
-def test_memory_goes_there_and_back(platform: CupyPlatform, cupy: StrictCupy) -> None:
-    """Uploaded values can be downloaded; memory is aligned, and freed when it is given back."""
     values = np.arange(6, dtype=np.float32).reshape(2, 3)
     address = uploaded(platform, values.copy())
     assert address % ALIGNMENT == 0
@@ -95,24 +92,17 @@ def test_memory_goes_there_and_back(platform: CupyPlatform, cupy: StrictCupy) ->
     assert not cupy.cuda.blocks
 
 
-def test_pinned_memory_is_read_before_an_upload_returns(
-    platform: CupyPlatform, cupy: StrictCupy
-) -> None:
-    """The caller may change an array after the upload, even one that CUDA reads late."""
+@pytest.mark.parametrize("is_pinned", [False, True])
+def test_uploads(platform: CupyPlatform, cupy: StrictCupy, is_pinned: bool) -> None:
+    """The caller may change an array after the upload, which waits only for pinned memory."""
     values = np.ones(6, dtype=np.float32)
-    cupy.cuda.runtime.pinned.append(values)
+    cupy.cuda.runtime.pinned += [values] * is_pinned
     address = platform.allocate(values[2:].nbytes)
     platform.upload(address, values[2:])
     values.fill(np.nan)
-    np.testing.assert_array_equal(downloaded(platform, address, 4), np.ones(4))
-
-
-def test_uploads_from_other_memory_do_not_wait(platform: CupyPlatform, cupy: StrictCupy) -> None:
-    """An upload of an ordinary array leaves the stream's earlier work pending."""
-    address = uploaded(platform, np.zeros(4))
     with cupy.cuda.Device(1):
-        assert cupy.cuda.get_current_stream().work
-    np.testing.assert_array_equal(downloaded(platform, address, 4), np.zeros(4))
+        assert bool(cupy.cuda.get_current_stream().work) != is_pinned
+    np.testing.assert_array_equal(downloaded(platform, address, 4), np.ones(4))
 
 
 def test_calls_run_in_order_on_the_callers_stream(platform: CupyPlatform, cupy: StrictCupy) -> None:
@@ -128,49 +118,40 @@ def test_calls_run_in_order_on_the_callers_stream(platform: CupyPlatform, cupy: 
         np.testing.assert_array_equal(downloaded(platform, address, 4), np.full(4, 2.0))
 
 
-def test_devices_are_not_mixed_up(platform: CupyPlatform, cupy: StrictCupy) -> None:
-    """The platform's own device is current in all calls, and afterwards the caller's again."""
-    address = uploaded(platform, np.zeros(4))
-    call = platform.capture([increment(platform, address, 4)])
-    for _ in range(3):
-        call()
-    assert cupy.cuda.current_device == 0
-    assert {memory.device_id for memory in platform._blocks.values()} == {1}
-    np.testing.assert_array_equal(downloaded(platform, address, 4), np.full(4, 3.0))
-
-
-def test_products_follow_kernels(platform: CupyPlatform) -> None:
-    """A product sees the results of the kernel before it, and has its workspace."""
-    out, gemm = square(platform, beta=1.0)
-    first = increment(platform, gemm.a.address, 16)
-    product = platform.gemm(gemm)
-    first()
-    product()
-    np.testing.assert_array_equal(downloaded(platform, out, 4, 4), np.full((4, 4), 9.0))
-
-
-def test_factor_on_the_device(platform: CupyPlatform) -> None:
-    """A product reads a factor on the device when it runs, and uses it beside beta."""
-    factor = uploaded(platform, [1.0])
-    out, gemm = square(platform, beta=0.5, alpha_at=factor)
-    product = platform.gemm(gemm)
-    increment(platform, factor, 1)()
-    product()
-    np.testing.assert_array_equal(downloaded(platform, out, 4, 4), np.full((4, 4), 8.5))
-
-
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"beta": 1.0}, [9.0] * 4),
+        ({"beta": 0.5, "at": 2.0}, [16.5] * 4),
+        ({"bias": [0.0, -9.0, -5.0, 1.0], "relu": True}, [8.0, 0.0, 3.0, 9.0]),
+    ],
+    ids=["sum", "factor on the device", "bias and rectifier"],
+)
 @pytest.mark.parametrize("refused", [False, True])
-def test_bias_and_rectifier(platform: CupyPlatform, stand_in: ctypes.CDLL, refused: bool) -> None:
-    """If cuBLASLt has no algorithm that adds the bias, a kernel does."""
-    bias = uploaded(platform, [0.0, -3.0, -5.0, 1.0])
-    out, gemm = square(platform, bias=bias, relu=True)
+def test_products(
+    platform: CupyPlatform,
+    stand_in: ctypes.CDLL,
+    options: dict[str, Any],
+    expected: list[float],
+    refused: bool,
+) -> None:
+    """A product sees what ran before it; if cuBLASLt refuses to add a bias, a kernel does."""
+    options = dict(options)
+    if "at" in options:
+        options["alpha_at"] = uploaded(platform, [options.pop("at") - 1.0])
+    if "bias" in options:
+        options["bias"] = uploaded(platform, options["bias"])
+    out, gemm = square(platform, **options)
     stand_in.stand_in_refuse_epilogue(int(refused))
     try:
         product = platform.gemm(gemm)
     finally:
         stand_in.stand_in_refuse_epilogue(0)
+    increment(platform, gemm.a.address, 16)()
+    if gemm.alpha_at:
+        increment(platform, gemm.alpha_at, 1)()
     product()
-    np.testing.assert_array_equal(downloaded(platform, out, 4, 4), [[4.0, 1.0, 0.0, 5.0]] * 4)
+    np.testing.assert_array_equal(downloaded(platform, out, 4, 4), [expected] * 4)
 
 
 def test_graph_is_captured_once_and_replayed(platform: CupyPlatform, cupy: StrictCupy) -> None:
@@ -193,6 +174,8 @@ def test_graph_is_captured_once_and_replayed(platform: CupyPlatform, cupy: Stric
         replay()
         assert made == min(2 * runs, 4)
         np.testing.assert_array_equal(downloaded(platform, out, 4, 4), np.full((4, 4), expected))
+    assert cupy.cuda.current_device == 0
+    assert {memory.device_id for memory in platform._blocks.values()} == {1}
 
 
 def test_branches_of_a_graph(platform: CupyPlatform, cupy: StrictCupy) -> None:
@@ -317,42 +300,29 @@ def test_copies_cannot_be_captured(platform: CupyPlatform) -> None:
     np.testing.assert_array_equal(downloaded(platform, address, 4), np.full(4, 2.0))
 
 
-def test_too_little_memory(stand_in: ctypes.CDLL) -> None:
-    """The error states the requested bytes, the device, and the free bytes."""
-    cupy = StrictCupy(kernels, total_bytes=4096)
-    library: Any = QueuedLibrary(stand_in, cupy.cuda)
-    platform = CupyPlatform(cupy, library, 1)
-    platform.allocate(1024)
-    message = r"'cuda:1' \(Stand-in\) has not the 8,192 bytes.*3,072 bytes are free"
+def test_too_little_memory(platform: CupyPlatform, cupy: StrictCupy) -> None:
+    """The error states the requested bytes, the device, and the free bytes, of CuPy's limit."""
+    with pytest.raises(DeviceMemoryError, match=r"8,589,934,592 bytes.*4,294,967,296 bytes are"):
+        platform.allocate(1 << 33)
+    cupy.cuda.limit = 10_000
+    platform.allocate(4096)
+    assert platform.properties.free_bytes == 10_000 - 4096
+    message = r"'cuda:1' \(Stand-in\) has not the 8,192 bytes.*5,904 bytes are free"
     with pytest.raises(DeviceMemoryError, match=message):
         platform.allocate(8192)
 
 
-def test_limit_of_the_pool_counts(platform: CupyPlatform, cupy: StrictCupy) -> None:
-    """CuPy's memory limit is respected, and lowers the number of free bytes."""
-    cupy.cuda.limit = 10_000
-    platform.allocate(4096)
-    assert platform.properties.free_bytes == 10_000 - 4096
-    with pytest.raises(DeviceMemoryError, match="5,904 bytes are free"):
-        platform.allocate(8192)
-
-
-def test_source_that_does_not_compile(platform: CupyPlatform) -> None:
-    """The compiler's message is passed on."""
-    with pytest.raises(DeviceError, match=r"does not compile.*expected a declaration"):
-        platform.build("syntax error", [])
-
-
-def test_missing_compiler(stand_in: ctypes.CDLL) -> None:
-    """If CuPy does not find NVRTC, its message is passed on."""
-
-    def missing(source: str) -> Mapping[str, Callable[..., None]]:
-        raise RuntimeError("CuPy failed to load libnvrtc.so.13")
-
-    cupy = StrictCupy(missing)
-    platform = CupyPlatform(cupy, QueuedLibrary(stand_in, cupy.cuda), 0)
-    with pytest.raises(DeviceError, match=r"'cuda:0': .*NVRTC is missing.*libnvrtc\.so\.13"):
-        platform.build("add_one", ["add_one"])
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("syntax error", "CUDA source does not compile.*expected a declaration"),
+        ("no compiler", r"'cuda:1': .*NVRTC is missing.*libnvrtc\.so\.13"),
+    ],
+)
+def test_sources_that_are_not_compiled(platform: CupyPlatform, source: str, message: str) -> None:
+    """The compiler's message is passed on, or that of CuPy, which does not find it."""
+    with pytest.raises(DeviceError, match=message):
+        platform.build(source, [])
 
 
 def test_errors_of_cuda_name_the_device(platform: CupyPlatform, cupy: StrictCupy) -> None:
@@ -370,25 +340,6 @@ def test_errors_of_cuda_name_the_device(platform: CupyPlatform, cupy: StrictCupy
 def test_precision_is_the_platforms(cupy: StrictCupy, library: Any, stand_in: ctypes.CDLL) -> None:
     """Products are computed in the precision that the platform was opened with."""
     platform = CupyPlatform(cupy, library, 0, Precision.TF32)
-    _out, gemm = square(platform)
-    product = platform.gemm(gemm)
-    product()
+    platform.gemm(square(platform)[1])()
     platform.synchronize()
     assert stand_in.stand_in_last_compute_type() == 77
-
-
-def test_platform_goes_with_its_memory(cupy: StrictCupy, library: Any) -> None:
-    """A platform that nobody uses is freed, with its memory."""
-    platform = CupyPlatform(cupy, library, 0)
-    out, gemm = square(platform)
-    replay = platform.capture([platform.gemm(gemm), increment(platform, out, 16)])
-    for _ in range(3):
-        replay()
-    platform.synchronize()
-    for stream in cupy.cuda.all_streams:
-        assert not stream.work
-    reference = weakref.ref(platform)
-    del platform, replay
-    gc.collect()
-    assert reference() is None
-    assert not cupy.cuda.blocks

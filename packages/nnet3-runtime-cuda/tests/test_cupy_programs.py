@@ -10,12 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from computations import assert_near, needs_compiler, passes, request, single
+from computations import assert_near, bound, needs_compiler, passes, single
 from emulated_device import HostPlatform, kernel_names
-from nnet3_compiler import compile_computation
 from nnet3_descriptors import vectorize
-from nnet3_optimizer import optimize
-from nnet3_runtime_cuda import DeviceMemoryError, DeviceNnet, NnetComputer, RunError
+from nnet3_runtime_cuda import DeviceMemoryError, NnetComputer, RunError
 from nnet3_runtime_cuda.cuda import split_products
 from nnet3_runtime_cuda.cuda.cublaslt import Precision
 from nnet3_runtime_cuda.cuda.cupy_platform import CupyPlatform
@@ -69,18 +67,15 @@ OTHERS = {
 def test_components(platform: CupyPlatform, kind: str, seed: int) -> None:
     """Outputs, derivatives and gradients are the processor's: called, captured and replayed."""
     case = random_case(kind, Random(seed))
-    nnet = case.nnet()
-    here, there = (NnetComputer(nnet, case.compile(nnet), each) for each in ("cpu", platform))
+    here, there = (case.bound(device=each) for each in ("cpu", platform))
     for run in range(RUNS):
         assert_near(passes(there, run), passes(here, run), 1e-4)
 
 
-def affine(platform: Any, *, sequences: int = 2, **options: Any) -> NnetComputer:
+def affine(platform: Any, **options: Any) -> NnetComputer:
     """A computer of one affine component, for training."""
     nnet = single("type=AffineComponent input-dim=4 output-dim=3", dim=4)
-    wanted = request(TIMES, TIMES, sequences=sequences)
-    computation = optimize(nnet, compile_computation(nnet, wanted))
-    return NnetComputer(DeviceNnet(nnet, device=platform, **options), computation)
+    return bound(nnet, TIMES, optimized=True, device=platform, **options)
 
 
 def test_training_steps(platform: CupyPlatform) -> None:
@@ -122,10 +117,9 @@ def test_split_products(
 
     In three steps of the natural gradient the processor is as far from fp32 of the device.
     """
-    for name, value in (("FLOP", 0), ("TERMS", 1)):
-        monkeypatch.setattr(split_products, f"LEAST_{name}", value)
-    monkeypatch.setattr(split_products, "MOST_PADDING", np.inf)
-    monkeypatch.setattr(split_products, "START_SECONDS", 0)
+    limits = {"LEAST_FLOP": 0, "LEAST_TERMS": 1, "MOST_PADDING": np.inf, "START_SECONDS": 0}
+    for name, value in limits.items():
+        monkeypatch.setattr(split_products, name, value)
     plans: list[Plan] = []
 
     def kept(*given: int) -> Plan:
@@ -134,17 +128,16 @@ def test_split_products(
 
     monkeypatch.setattr(split_products, "plan_of", kept)
     nnet = network(LAYERS)
-    wanted = request(range(-1, 7), range(5), sequences=8)
-    computation = optimize(nnet, compile_computation(nnet, wanted))
     exact, found = (
-        NnetComputer(
-            DeviceNnet(
-                nnet,
-                device=CupyPlatform(cupy, library, 1, precision),
-                trainable=True,
-                natural_gradient=natural_gradient,
-            ),
-            computation,
+        bound(
+            nnet,
+            range(-1, 7),
+            range(5),
+            sequences=8,
+            optimized=True,
+            device=CupyPlatform(cupy, library, 1, precision),
+            trainable=True,
+            natural_gradient=natural_gradient,
         )
         for precision in (Precision.FP32, Precision.FP32X3)
     )
@@ -163,33 +156,26 @@ def test_split_products(
     assert any(plan.parts > 1 for plan in plans)
 
 
-def test_outputs_stay_on_the_device(platform: CupyPlatform, cupy: StrictCupy) -> None:
-    """Outputs stay on the device on request, for inputs of NumPy and derivatives of either kind."""
-    computer, expected = affine(platform), affine("cpu")
-    for run in range(RUNS):
-        values, derivative = random((8, 4), run), random((8, 3), run + 100)
-        found = computer.forward({"input": values}, on_device=True)["output"]
-        assert isinstance(found, cupy.ndarray)
-        wanted = expected.forward({"input": values}, on_device=True)["output"]
-        assert isinstance(wanted, np.ndarray)
-        assert_near([found.get()], [wanted], 1e-4)
-        assert isinstance(computer.backward({"output": derivative})["input"], np.ndarray)
-
-
-def test_arrays_on_the_device_stay_there(platform: CupyPlatform, cupy: StrictCupy) -> None:
-    """CuPy arrays are accepted and returned, without waiting for the current stream."""
+@pytest.mark.parametrize("is_there", [False, True])
+def test_arrays_on_the_device(platform: CupyPlatform, cupy: StrictCupy, is_there: bool) -> None:
+    """Outputs stay there on request, or if the inputs are there; nothing waits for the stream."""
     computer, expected = affine(platform), affine("cpu")
     for run in range(RUNS):
         values, derivative = random((8, 4), run), random((8, 3), run + 100)
         with cupy.cuda.Device(1), cupy.cuda.Stream(non_blocking=True) as stream:
-            given, moved = (FakeArray.written_by(stream, each) for each in (values, derivative))
-            output = computer.forward({"input": given})["output"]
-            change = computer.backward({"output": moved})["input"]
-            assert stream.work
+            given, moved = values, derivative
+            if is_there:
+                given, moved = (FakeArray.written_by(stream, each) for each in (given, moved))
+            output = computer.forward({"input": given}, on_device=not is_there)["output"]
             assert isinstance(output, cupy.ndarray)
-            found = [output.get(), change.get()]
-        want = expected.forward({"input": values}) | expected.backward({"output": derivative})
-        assert_near(found, [want["output"], want["input"]], 1e-4)
+            assert stream.work
+            change = computer.backward({"output": moved})["input"]
+            assert isinstance(change, cupy.ndarray if is_there else np.ndarray)
+            assert bool(stream.work) == is_there
+            found = [output.get(), change.get() if is_there else change]
+        wanted = expected.forward({"input": values}, on_device=True)["output"]
+        assert isinstance(wanted, np.ndarray)
+        assert_near(found, [wanted, expected.backward({"output": derivative})["input"]], 1e-4)
 
 
 def test_arrays_of_another_shape(platform: CupyPlatform, cupy: StrictCupy) -> None:

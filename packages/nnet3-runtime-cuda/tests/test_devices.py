@@ -43,16 +43,10 @@ def library(monkeypatch: pytest.MonkeyPatch, stand_in: ctypes.CDLL) -> None:
     use_library(monkeypatch, find)
 
 
-@pytest.mark.parametrize(
-    ("device", "ordinal"), [("cpu", None), ("cuda", 0), ("cuda:0", 0), ("cuda:12", 12)]
-)
-def test_names(device: str, ordinal: int | None) -> None:
-    """A CUDA device without a number is the first one."""
-    assert cuda_ordinal(device) == ordinal
-
-
 def test_devices_are_counted(cupy: StrictCupy, library: None) -> None:
-    """The number selects the device, and the precision is passed on."""
+    """The number selects the device, of which the first is meant without; so do names alone."""
+    names = {"cpu": None, "cuda": 0, "cuda:0": 0, "cuda:12": 12}
+    assert {name: cuda_ordinal(name) for name in names} == names
     assert open_platform("cuda").ordinal == 0
     assert open_platform("cuda:1", "bf16").ordinal == 1
 
@@ -63,12 +57,15 @@ def test_precision_that_the_device_lacks(
     """Only some devices split factors; the error says what this one is."""
     with pytest.raises(DeviceError, match=r"10\.0 or 10\.3; 'cuda:0' \(Stand-in\) has 9\.0"):
         open_platform("cuda", "bf16x9")
-    newer = {"name": b"Stand-in", "major": 10, "minor": 3, "multiProcessorCount": 148}
-    monkeypatch.setattr(cupy.cuda.runtime, "getDeviceProperties", lambda number: newer)
-    assert open_platform("cuda", "bf16x9").properties.compute_capability == (10, 3)
+    properties = cupy.cuda.runtime.getDeviceProperties(0)
 
-    older = {**newer, "major": 7, "minor": 5}
-    monkeypatch.setattr(cupy.cuda.runtime, "getDeviceProperties", lambda number: older)
+    def become(major: int, minor: int) -> None:
+        found = {**properties, "major": major, "minor": minor}
+        monkeypatch.setattr(cupy.cuda.runtime, "getDeviceProperties", lambda number: found)
+
+    become(10, 3)
+    assert open_platform("cuda", "bf16x9").properties.compute_capability == (10, 3)
+    become(7, 5)
     with pytest.raises(DeviceError, match=r"'fp32x3' needs .* 8\.0 or more; .* has 7\.5"):
         open_platform("cuda", "fp32x3")
 

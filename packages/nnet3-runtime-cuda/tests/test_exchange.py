@@ -54,28 +54,23 @@ def program(platform: CupyPlatform) -> tuple[Exchange, np.ndarray]:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16])
-def test_numpy_goes_there_and_back(platform: CupyPlatform, dtype: Any) -> None:
-    """NumPy arrays of any type and order arrive as float32."""
+def test_types(cupy: StrictCupy, platform: CupyPlatform, dtype: Any) -> None:
+    """Arrays of NumPy and CuPy of any type arrive as float32; CuPy's without waiting."""
     exchange, matrix = program(platform)
-    given = np.asfortranarray(VALUES.astype(dtype))
-    exchange.put(exchange.taken(given), matrix)
+    exchange.put(exchange.taken(np.asfortranarray(VALUES.astype(dtype))), matrix)
     taken = exchange.get(matrix, on_device=False)
     assert type(taken) is np.ndarray
     np.testing.assert_array_equal(taken, VALUES)
 
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16])
-def test_cupy_stays_on_the_device(cupy: StrictCupy, platform: CupyPlatform, dtype: Any) -> None:
-    """The stream copies a CuPy array of any type without waiting, and the result, too."""
-    exchange, matrix = program(platform)
-    given = array_on(cupy, 1, VALUES.astype(dtype))
+    given = array_on(cupy, 1, -VALUES.astype(dtype))
     found = exchange.taken(given)
     assert found is given
     exchange.put(found, matrix)
     taken = exchange.get(matrix, on_device=True)
     assert isinstance(taken, cupy.ndarray)
     assert np.isnan(taken.host).all()  # the stream was not waited for
-    np.testing.assert_array_equal(taken.get(), VALUES)
+    exchange.put(VALUES, matrix)  # a returned array is the caller's
+    np.testing.assert_array_equal(taken.get(), -VALUES)
 
 
 def test_cupy_array_with_gaps(cupy: StrictCupy, platform: CupyPlatform) -> None:
@@ -100,15 +95,6 @@ def test_matrix_without_elements(platform: CupyPlatform, shape: tuple[int, int])
     assert exchange.get(block, on_device=False).shape == shape
 
 
-def test_result_is_the_callers(cupy: StrictCupy, platform: CupyPlatform) -> None:
-    """A returned array does not change when the program's memory does."""
-    exchange, matrix = program(platform)
-    exchange.put(VALUES, matrix)
-    taken = exchange.get(matrix, on_device=True)
-    exchange.put(-VALUES, matrix)
-    np.testing.assert_array_equal(taken.get(), VALUES)
-
-
 def test_tensors_are_told_the_stream(cupy: StrictCupy, platform: CupyPlatform) -> None:
     """A tensor with DLPack is given the current stream, and its owner keeps the order."""
     exchange, matrix = program(platform)
@@ -128,17 +114,12 @@ def test_tensor_on_the_host(platform: CupyPlatform) -> None:
     np.testing.assert_array_equal(taken, VALUES)
 
 
-def test_tensor_that_is_not_given(platform: CupyPlatform) -> None:
-    """The owner's reason is passed on."""
-    tensor = Tensor(VALUES, device=(2, 1), error="Can't export tensors that require gradient")
+def test_arrays_that_are_refused(cupy: StrictCupy, platform: CupyPlatform) -> None:
+    """An owner's reason is passed on; arrays on another device are not copied silently."""
     exchange, _ = program(platform)
+    tensor = Tensor(VALUES, device=(2, 1), error="Can't export tensors that require gradient")
     with pytest.raises(RunError, match="require gradient"):
         exchange.taken(tensor)
-
-
-def test_array_on_another_device(cupy: StrictCupy, platform: CupyPlatform) -> None:
-    """Arrays on another device are refused, not copied silently."""
-    exchange, _ = program(platform)
     with pytest.raises(RunError, match="on 'cuda:0', the network on 'cuda:1'"):
         exchange.taken(array_on(cupy, 0, VALUES))
 

@@ -118,8 +118,10 @@ def test_origins_are_those_of_one_swap_after_another(pairs: list[tuple[int, int]
 
 
 SIZE, WIDTH = 12, 3
-apart = st.lists(st.integers(0, SIZE - WIDTH), min_size=3, max_size=3).filter(
-    lambda found: all(b - a >= WIDTH for a, b in itertools.pairwise(sorted(found)))
+apart = st.builds(
+    lambda free, order: [sorted(free)[k] + WIDTH * k for k in order],
+    st.lists(st.integers(0, SIZE - 3 * WIDTH), min_size=3, max_size=3),
+    st.permutations(range(3)),
 )
 """The beginnings of three places that do not overlap."""
 
