@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from computations import interruptions, loop, request
+from computations import compiled, interruptions, loop
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from nnet3 import Model, StreamState
-from nnet3_compiler import compile_computation, compile_segments, looped_requests
+from nnet3_compiler import compile_segments, looped_requests
 from nnet3_compiler.looped import extended_requests
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.editing import set_learning_rate
@@ -241,7 +241,7 @@ def recurrent() -> tuple[Nnet, dict[str, Any]]:
     nnet = network(RECURRENT)
     segments = extended_requests(looped_requests(nnet, 6), NUM_SEGMENTS)
     return nnet, {
-        WHOLE: compile_computation(nnet, request(range(6), range(6), sequences=1)),
+        WHOLE: compiled(nnet, range(6), sequences=1),
         LOOP: loop(nnet, 6),
         SEGMENTS: compile_segments(nnet, segments),
     }
@@ -341,10 +341,12 @@ class ComputerCalls(RuleBasedStateMachine):
 
     @rule(kind=KINDS, given=st.sampled_from([None, np.full((6, 3), np.nan), np.zeros((5, 3))]))
     def refused(self, kind: str, given: np.ndarray | None) -> None:
-        """Gives values that are refused; nothing changes."""
+        """Gives values that are refused; nothing changes, not even the last gradient."""
+        direction = self.device_nnet.direction.copy()
         for name, run in (("input", "forward"), ("output", "backward")):
             with pytest.raises(RunError):
                 getattr(self.computers[kind], run)({} if given is None else {name: given})
+        np.testing.assert_array_equal(self.device_nnet.direction, direction)
 
     @rule(kind=KINDS)
     def reset(self, kind: str) -> None:

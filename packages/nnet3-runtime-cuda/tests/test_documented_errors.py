@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import inspect
 import io
-from collections.abc import Callable
 
-import numpy as np
 import pytest
-from computations import request
+from computations import compiled
 from nnet3 import Model, load
-from nnet3_compiler import compile_computation
 from nnet3_descriptors import Nnet, write_nnet
-from nnet3_descriptors.components import AffineComponent
-from nnet3_runtime_cuda import (
-    DeviceNnet,
-    NnetComputer,
-    RunError,
-    UnsupportedComponentError,
-)
-from nnet3_runtime_cuda.kernels import kernel_class, registry
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from small_networks import network, stacked
 
 ANOTHER = """
@@ -45,8 +35,7 @@ def file() -> io.BytesIO:
 
 def run(network: Nnet, **options: object) -> NnetComputer:
     """A computer for three frames of a network."""
-    frames = request(range(3), range(3), sequences=1, training=False)
-    computation = compile_computation(nnet(), frames)
+    computation = compiled(nnet(), range(3), sequences=1, training=False)
     return NnetComputer(network, computation, **options)
 
 
@@ -55,10 +44,10 @@ def run(network: Nnet, **options: object) -> NnetComputer:
     [
         (load, "OptionError RunError DeviceError"),
         (Model.__init__, "OptionError ContextError RunError"),
-        (Model.compute, "RunError"),
+        (Model.compute, "RunError UnsupportedComponentError"),
         (Model.xvector, "RunError"),
-        (DeviceNnet.__init__, "DeviceError TrainingError"),
-        (NnetComputer, "DeviceError CheckError"),
+        (DeviceNnet.__init__, "DeviceError RunError TrainingError"),
+        (NnetComputer, "DeviceError CheckError RunError UnsupportedComponentError"),
         (NnetComputer.gradient, "RunError"),
     ],
 )
@@ -67,43 +56,3 @@ def test_errors(documented: object, errors: str) -> None:
     named = inspect.getdoc(documented).partition("Raises:")[2]
 
     assert [error for error in errors.split() if error not in named] == []
-
-
-@pytest.mark.parametrize(
-    ("documented", "call"),
-    [
-        (load, lambda: load(file())),
-        (Model.__init__, lambda: Model(nnet())),
-        (DeviceNnet.__init__, lambda: DeviceNnet(nnet())),
-        (NnetComputer, lambda: run(nnet())),
-    ],
-)
-def test_environment(
-    documented: object, call: Callable[[], object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every function that puts a network on a device names the error of the environment."""
-    monkeypatch.setenv("NNET3_TILES", "foo")
-
-    assert "RunError" in inspect.getdoc(documented)
-    with pytest.raises(RunError, match="NNET3_TILES"):
-        call()
-
-
-@pytest.mark.parametrize(
-    ("documented", "call"),
-    [
-        (Model.compute, lambda: Model(nnet()).compute(np.ones((3, 4)))),
-        (NnetComputer, lambda: run(nnet())),
-    ],
-)
-def test_components_without_arithmetic(
-    documented: object, call: Callable[[], object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The error for an unsupported component appears where it would be computed."""
-    kernel_class(nnet().components[0])  # registers the kernel
-    monkeypatch.delitem(registry._kernels, AffineComponent)
-    Model(nnet())
-
-    assert "UnsupportedComponentError" in inspect.getdoc(documented)
-    with pytest.raises(UnsupportedComponentError, match="component 'c' has the type"):
-        call()
