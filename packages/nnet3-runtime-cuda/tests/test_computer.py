@@ -10,8 +10,9 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
-from computations import bound, compiled, passes, request, single
-from nnet3_compiler import compile_computation
+from computations import bound, compiled, interruptions, loop, passes, request, single
+from nnet3_compiler import compile_computation, compile_segments, looped_requests
+from nnet3_compiler.looped import extended_requests
 from nnet3_computation import NnetComputation
 from nnet3_computation.commands import Command
 from nnet3_descriptors import set_test_mode, vectorize
@@ -51,6 +52,50 @@ def spoilt(value: float) -> np.ndarray:
     array = random(ROWS, 4)
     array[5, 2] = value
     return array
+
+
+def test_passes_that_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupted pass has no backward pass; refused derivatives leave the old gradient."""
+    due = interruptions(monkeypatch)
+    computer, other = (bound(network(RECURRENT), TIMES) for _ in range(2))
+    inputs, derivatives = {"input": random(ROWS, 4)}, {"output": random(ROWS, 3)}
+    computer.forward(inputs)
+    for run, given in ((computer.forward, inputs), (computer.backward, derivatives)):
+        due.append(KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            run(given)
+        with pytest.raises(RunError, match="needs a forward"):
+            computer.backward(derivatives)
+        computer.forward(inputs)
+
+    for ours, theirs in zip(passes(computer), passes(other), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    computer.forward(inputs)
+    with pytest.raises(RunError, match="output derivative 'output' is missing"):
+        computer.backward({})
+    np.testing.assert_array_equal(vectorize(computer.gradient), vectorize(other.gradient))
+    computer.backward(derivatives)
+
+
+@pytest.mark.parametrize("is_loop", [True, False])
+def test_interrupted_segments(is_loop: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an interrupted segment the state is lost: only reset() allows further segments."""
+    nnet, due = network(RECURRENT), interruptions(monkeypatch)
+    segments = extended_requests(looped_requests(nnet, 6), 4)
+    computer = NnetComputer(nnet, loop(nnet, 6) if is_loop else compile_segments(nnet, segments))
+    chunks = [{"input": chunk} for chunk in np.split(random(24, 4), 4)]
+    expected = [computer.forward(chunk)["output"] for chunk in chunks]
+    computer.forward(chunks[0])
+
+    due.append(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        computer.forward(chunks[1])
+    with pytest.raises(RunError, match=r"segment was interrupted.*reset\(\) begins with the first"):
+        computer.forward(chunks[1])
+
+    computer.reset()
+    found = [computer.forward(chunk)["output"] for chunk in chunks]
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_overflows_are_no_error() -> None:
