@@ -22,6 +22,8 @@ from nnet3_runtime_cuda.cuda.cublaslt import Library
 
 Work = Callable[[], None]
 
+NUM_DEVICES, TOTAL_BYTES = 2, 1 << 32
+
 
 class CUDARuntimeError(RuntimeError):
     """An error of the CUDA runtime."""
@@ -158,16 +160,12 @@ class FakeGraph:
     def __init__(self, capture: FakeCapture) -> None:
         self.work, self.before = capture.work, capture.before
         self.rng = np.random.default_rng(0)
-        self.uploads = 0
-        self.launches = 0
 
     def upload(self, stream: FakeStream) -> None:
         """Prepares the first launch."""
-        self.uploads += 1
 
     def launch(self, stream: FakeStream) -> None:
         """Adds all of its work to a stream."""
-        self.launches += 1
         for number in any_order(self.before, self.rng):
             stream.add(self.work[number])
 
@@ -192,7 +190,7 @@ class FakeDevice:
     def mem_info(self) -> tuple[int, int]:
         """Free and total bytes."""
         used = sum(block.nbytes for block in self._cuda.blocks.values())
-        return self._cuda.total_bytes - used, self._cuda.total_bytes
+        return TOTAL_BYTES - used, TOTAL_BYTES
 
 
 class FakeMemory:
@@ -246,13 +244,12 @@ class StrictCuda:
         streams: For each device, the stack of current streams.
     """
 
-    def __init__(self, *, num_devices: int, total_bytes: int) -> None:
-        self.total_bytes = total_bytes
+    def __init__(self) -> None:
         self.blocks: dict[int, np.ndarray] = {}
         self.current_device = 0
         self.all_streams: list[FakeStream] = []
         self.streams: list[list[FakeStream]] = []
-        for number in range(num_devices):
+        for number in range(NUM_DEVICES):
             self.current_device = number
             self.streams.append([self._new_stream(ptr=0)])
         self.current_device = 0
@@ -260,7 +257,7 @@ class StrictCuda:
         self.memory = SimpleNamespace(OutOfMemoryError=OutOfMemoryError)
         self.compiler = SimpleNamespace(CompileException=CompileException)
         self.driver = SimpleNamespace(CUDADriverError=CUDADriverError)
-        self.runtime = FakeRuntime(self, num_devices)
+        self.runtime = FakeRuntime(self)
 
     def _new_stream(self, ptr: int | None = None) -> FakeStream:
         stream = FakeStream(self, ptr=ptr)
@@ -286,9 +283,8 @@ class StrictCuda:
 
     def alloc(self, nbytes: int) -> FakeMemory:
         """New memory."""
-        free, _ = FakeDevice(self, self.current_device).mem_info
-        used = self.total_bytes - free
-        if nbytes > free or (self.limit and used + nbytes > self.limit):
+        used = sum(block.nbytes for block in self.blocks.values())
+        if used + nbytes > (self.limit or TOTAL_BYTES):
             raise OutOfMemoryError
         return FakeMemory(self, nbytes)
 
@@ -320,15 +316,14 @@ class FakeRuntime:
     memcpyHostToDevice, memcpyDeviceToHost, memcpyDeviceToDevice = 1, 2, 3  # noqa: N815
     memoryTypeUnregistered, memoryTypeHost = 0, 1  # noqa: N815
 
-    def __init__(self, cuda: StrictCuda, num_devices: int) -> None:
+    def __init__(self, cuda: StrictCuda) -> None:
         self._cuda = cuda
-        self._num_devices = num_devices
         self.driver_version = 13000
         self.pinned: list[np.ndarray] = []
 
     def getDeviceCount(self) -> int:  # noqa: N802
         """The number of devices."""
-        return self._num_devices
+        return NUM_DEVICES
 
     def driverGetVersion(self) -> int:  # noqa: N802
         """The version of the driver."""
@@ -462,14 +457,8 @@ class StrictCupy:
         kernels: For a module's source, its kernels: functions of (grid, block, addresses).
     """
 
-    def __init__(
-        self,
-        kernels: Callable[[str], Mapping[str, Callable[..., None]]],
-        *,
-        num_devices: int = 2,
-        total_bytes: int = 1 << 32,
-    ) -> None:
-        self.cuda = StrictCuda(num_devices=num_devices, total_bytes=total_bytes)
+    def __init__(self, kernels: Callable[[str], Mapping[str, Callable[..., None]]]) -> None:
+        self.cuda = StrictCuda()
         self.kernels = kernels
         self.ndarray = FakeArray
 

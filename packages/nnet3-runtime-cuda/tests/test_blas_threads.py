@@ -26,9 +26,8 @@ def in_a_thread(work: Callable[[], None]) -> None:
 
 
 def test_smallest_wish_is_in_force() -> None:
-    """Of overlapping limits the smallest holds; after the last, the previous number holds."""
-    before = blas_threads()
-    limit = ThreadLimit()
+    """Of overlapping limits the smallest holds, in all threads; then the previous number does."""
+    before, limit, seen = blas_threads(), ThreadLimit(), []
 
     with limit.at_most(3):
         assert blas_threads() == {3}
@@ -37,9 +36,11 @@ def test_smallest_wish_is_in_force() -> None:
         assert blas_threads() == {1}
         with limit.at_most(2), limit.at_most(None):
             assert blas_threads() == {1}
+            in_a_thread(lambda: seen.append(blas_threads()))
         first.__exit__(None, None, None)
         assert blas_threads() == {3}
 
+    assert seen == [{1}]
     assert blas_threads() == before
 
 
@@ -82,16 +83,6 @@ def test_the_last_to_leave_may_be_another_thread() -> None:
 
     assert meanwhile == {2}
     assert blas_threads() == before
-
-
-def test_a_limit_holds_in_threads_that_set_none() -> None:
-    """Threads that a caller starts within its limit have the limit."""
-    limit, seen = ThreadLimit(), []
-
-    with limit.at_most(1):
-        in_a_thread(lambda: seen.append(blas_threads()))
-
-    assert seen == [{1}]
 
 
 def test_beside_a_limit_of_the_user() -> None:

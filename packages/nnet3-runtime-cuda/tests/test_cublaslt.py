@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import gc
 from pathlib import Path
-from typing import Any
 
 import attrs
 import numpy as np
@@ -15,24 +14,12 @@ from emulated_device import HostPlatform
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nnet3_runtime_cuda.cuda import cublaslt
-from nnet3_runtime_cuda.cuda.cublaslt import (
-    CublasLt,
-    CublasLtError,
-    HeuristicResult,
-    Precision,
-)
+from nnet3_runtime_cuda.cuda.cublaslt import CublasLt, CublasLtError, HeuristicResult, Precision
 from nnet3_runtime_cuda.cuda.platform import Gemm, Matrix
 from split_cases import Product, factors, placed, result
 
 WORKSPACE = np.zeros(1024, dtype=np.uint8)
 """The size of the stand-in's workspace."""
-
-
-def run(lt: CublasLt, gemm: Gemm, **options: Any) -> None:
-    """Binds and runs a product."""
-    workspace_bytes, queue = lt.bind(gemm, **options)
-    assert workspace_bytes <= options.get("max_workspace_bytes", 0)
-    queue(WORKSPACE.ctypes.data, 0)
 
 
 FACTS = {
@@ -48,8 +35,7 @@ FACTS = {
 
 def test_structure_lies_as_in_the_header() -> None:
     """The result of the heuristics has the size and offsets that a C compiler uses."""
-    names = [name for name in FACTS if name != "size"]
-    offsets = {name: getattr(HeuristicResult, name).offset for name in names}
+    offsets = {name: getattr(HeuristicResult, name).offset for name in FACTS if name != "size"}
     assert {"size": ctypes.sizeof(HeuristicResult), **offsets} == FACTS
 
 
@@ -97,7 +83,10 @@ def test_products_equal_numpys(
     gemm, expected = placed(product, *given_factors, platform)
     beta = np.array([gemm.beta], dtype=np.float32)
 
-    run(CublasLt(stand_in), gemm, max_workspace_bytes=workspace, beta_at=beta.ctypes.data)
+    options = {"max_workspace_bytes": workspace, "beta_at": beta.ctypes.data}
+    workspace_bytes, queue = CublasLt(stand_in).bind(gemm, **options)
+    assert workspace_bytes <= workspace
+    queue(WORKSPACE.ctypes.data, 0)
 
     np.testing.assert_allclose(result(product, gemm, platform), expected, rtol=1e-5, atol=1e-5)
 
@@ -111,20 +100,16 @@ def square(size: int = 4) -> tuple[list[np.ndarray], Gemm]:
 
 
 @pytest.mark.parametrize("precision", Precision)
-def test_precision_reaches_the_library(stand_in: ctypes.CDLL, precision: Precision) -> None:
-    """Each precision has its own compute type."""
+def test_precision_and_stream_reach_the_library(
+    stand_in: ctypes.CDLL, precision: Precision
+) -> None:
+    """Each precision has its own compute type; the stream is an argument of each run."""
     _arrays, gemm = square()
-    run(CublasLt(stand_in), gemm, precision=precision)
-    assert stand_in.stand_in_last_compute_type() == cublaslt.COMPUTE_TYPE[precision]
-
-
-def test_runs_on_the_stream_that_is_given(stand_in: ctypes.CDLL) -> None:
-    """The stream is an argument of each run, not part of the binding."""
-    _arrays, gemm = square()
-    _, queue = CublasLt(stand_in).bind(gemm)
+    _, queue = CublasLt(stand_in).bind(gemm, precision=precision)
     for stream in (0x7000_0000_1000, 0):
         queue(0, stream)
         assert stand_in.stand_in_last_stream() == stream
+    assert stand_in.stand_in_last_compute_type() == cublaslt.COMPUTE_TYPE[precision]
 
 
 def test_algorithms_are_chosen_once(stand_in: ctypes.CDLL) -> None:
@@ -194,11 +179,14 @@ def test_real_library_takes_the_descriptions(real: ctypes.CDLL, precision: Preci
     """NVIDIA's library accepts every attribute, and checks their sizes."""
     library = cublaslt.Library(real)
     description = library.create("MatmulDesc", cublaslt.COMPUTE_TYPE[precision], cublaslt.R_32F)
-    description.set(cublaslt.POINTER_MODE, ctypes.c_int32(1))
-    description.set(cublaslt.TRANSA, ctypes.c_int32(cublaslt.OP_TRANSPOSE))
-    description.set(cublaslt.TRANSB, ctypes.c_int32(cublaslt.OP_TRANSPOSE))
-    description.set(cublaslt.EPILOGUE, ctypes.c_uint32(6))
-    description.set(cublaslt.BIAS_POINTER, ctypes.c_void_p(256))
+    for attribute, value in (
+        (cublaslt.POINTER_MODE, ctypes.c_int32(1)),
+        (cublaslt.TRANSA, ctypes.c_int32(cublaslt.OP_TRANSPOSE)),
+        (cublaslt.TRANSB, ctypes.c_int32(cublaslt.OP_TRANSPOSE)),
+        (cublaslt.EPILOGUE, ctypes.c_uint32(6)),
+        (cublaslt.BIAS_POINTER, ctypes.c_void_p(256)),
+    ):
+        description.set(attribute, value)
     layout = library.create("MatrixLayout", cublaslt.R_32F, 3, 4, 8)
     layout.set(cublaslt.BATCH_COUNT, ctypes.c_int32(5))
     layout.set(cublaslt.STRIDED_BATCH_OFFSET, ctypes.c_int64(32))

@@ -6,15 +6,13 @@ import re
 
 import numpy as np
 import pytest
-from computations import loop, needs_compiler, program, request, single
+from computations import bound, loop, needs_compiler, program, single
 from emulated_device import DryRun, HostPlatform
 from nnet3 import Model
-from nnet3_compiler import compile_computation
-from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from nnet3_runtime_cuda import NnetComputer
 from nnet3_runtime_cuda.cpu import tape as cpu_tape
 from nnet3_runtime_cuda.cuda.fusion import MOST_POINTERS
 from nnet3_runtime_cuda.cuda.machine import DeviceMachine
-from nnet3_runtime_cuda.cuda.natural_gradient import DeviceTape
 from nnet3_runtime_cuda.cuda.recorded import View
 from nnet3_runtime_cuda.operations import Operations
 from small_networks import RECURRENT, network
@@ -31,9 +29,7 @@ MASKS = {
 
 def outputs(component: str, *, seed: int) -> list[np.ndarray]:
     """The outputs of a component for ones, in two runs."""
-    nnet = single(component, dim=40)
-    computation = compile_computation(nnet, request(TIMES, TIMES))
-    computer = NnetComputer(DeviceNnet(nnet, device=HostPlatform(), seed=seed), computation)
+    computer = bound(single(component, dim=40), TIMES, device=HostPlatform(), seed=seed)
     ones = np.ones((2 * len(TIMES), 40), dtype=np.float32)
     return [computer.forward({"input": ones})["output"] for _ in range(2)]
 
@@ -55,29 +51,24 @@ def test_masks_come_from_the_seed(component: str) -> None:
 def test_uniform_numbers() -> None:
     """About the given proportion of elements is dropped."""
     nnet = single("type=DropoutComponent dim=500 dropout-proportion=0.3", dim=500)
-    computation = compile_computation(nnet, request(range(100), range(100)))
-    ones = np.ones((200, 500), dtype=np.float32)
+    computer = bound(nnet, range(100), device=HostPlatform())
 
-    kept = NnetComputer(nnet, computation, HostPlatform()).forward({"input": ones})["output"]
+    kept = computer.forward({"input": np.ones((200, 500), dtype=np.float32)})["output"]
 
     assert abs(kept.mean() - 0.7) < 0.01
     assert np.abs(kept.mean(axis=0) - 0.7).max() < 0.2
 
 
-def test_panels_are_not_for_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Products are the device's own, even where the processor prefers small ones."""
+def test_the_tapes_are_siblings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tape for devices has the operations of the protocol, and nothing of the processor's."""
     monkeypatch.setattr(cpu_tape, "panels_are_faster", lambda: True)
     tape = DeviceMachine(DryRun()).tape()
-    assert not any(tape.gains_by_panels(rows) for rows in (1, 8, 64, 256))
 
-
-def test_the_tapes_are_siblings() -> None:
-    """A tape for devices has the operations of the protocol, and no others of the processor."""
-    kinds = type(DeviceMachine(DryRun()).tape()).__mro__
-
+    kinds = type(tape).__mro__
     assert Operations in kinds
     assert not any(kind.__module__.startswith("nnet3_runtime_cuda.cpu") for kind in kinds)
-    assert not hasattr(DeviceTape, "record")
+    assert not hasattr(tape, "record")
+    assert not any(tape.gains_by_panels(rows) for rows in (1, 8, 64, 256))
 
 
 @needs_compiler
@@ -96,8 +87,8 @@ def test_small_products() -> None:
     tape.run()
 
     machine.pull([out, with_same])
-    np.testing.assert_allclose(out, a @ b, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(with_same, a @ same, rtol=1e-5, atol=1e-5)
+    for found, factor in ((out, b), (with_same, same)):
+        np.testing.assert_allclose(found, a @ factor, rtol=1e-5, atol=1e-5)
 
 
 def sums_of_ranges(machine: DeviceMachine) -> list[np.ndarray]:
@@ -169,22 +160,32 @@ def test_views_overlap(other: View, overlaps: bool) -> None:
 
 def test_element_wise_work_is_one_kernel() -> None:
     """A sigmoid is four operations and one kernel; its output, used once, is stored once."""
-    nnet = single("type=SigmoidComponent dim=40", dim=40)
     platform = DryRun()
-    computation = compile_computation(nnet, request(TIMES, TIMES, training=False))
 
-    NnetComputer(nnet, computation, platform)
+    bound(single("type=SigmoidComponent dim=40", dim=40), TIMES, training=False, device=platform)
 
     (source,) = platform.sources
     (kernel,) = [text for text in source.split('extern "C"') if "exp_(v" in text]
     assert kernel.count("] = v") == 1
 
 
+def test_plain_gradient_of_a_splice_is_one_product() -> None:
+    """All taps of a narrow map without bias are computed together, not each by itself."""
+    nnet = single(
+        "type=TdnnComponent input-dim=20 output-dim=8 time-offsets=-1,0,1 use-bias=false", dim=20
+    )
+    platform = DryRun()
+
+    bound(nnet, range(-1, 41), range(40), sequences=1, device=platform, trainable=True)
+
+    assert len(platform.products) == 3  # forward, for the input, for the parameters
+
+
 @pytest.mark.parametrize("shape", [(3,), (3, 40)])
 def test_kernels_take_no_more_pointers_than_devices_allow(shape: tuple[int, ...]) -> None:
     """Copies between very many places are divided among kernels."""
     platform = DryRun()
-    tape = DeviceNnet(single("type=NoOpComponent dim=40", dim=40), device=platform).tape()
+    tape = DeviceMachine(platform).tape()
     for number in range(3 * MOST_POINTERS):
         lengths = (*shape[:-1], shape[-1] + number % 3)
         tape.copy(tape.persistent(*lengths), tape.persistent(*lengths))

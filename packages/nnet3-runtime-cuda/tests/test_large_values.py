@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from computations import bound, needs_compiler, single
@@ -29,18 +31,19 @@ PNORM = "type=PnormComponent input-dim=20 output-dim=5"
 
 
 def passes(
-    component: str,
-    x: np.ndarray,
-    dtype: type,
-    size: float = 1.0,
-    *,
-    device: str | HostPlatform = "cpu",
+    component: str, x: np.ndarray, dtype: type = np.float32, size: float = 1.0, **options: Any
 ) -> tuple[np.ndarray, np.ndarray]:
     """Output and input derivative, without self-repair, for output derivatives of a given size."""
-    computer = bound(single(component, dim=x.shape[1]), TIMES, dtype=dtype, device=device)
+    computer = bound(single(component, dim=x.shape[1]), TIMES, dtype=dtype, **options)
     outputs = computer.forward({"input": x})["output"]
     derivative = size * np.random.default_rng(1).standard_normal(outputs.shape)
     return outputs, computer.backward({"output": derivative.astype(np.float32)})["input"]
+
+
+def assert_near(found: np.ndarray, exact: np.ndarray, least: float) -> None:
+    """Compares values; differences are relative to the largest one, or to the least."""
+    scale = max(float(np.abs(exact).max(initial=0.0)), least)
+    np.testing.assert_allclose(found / scale, exact / scale, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("mean", [0.0, 100.0, -1e4])
@@ -48,7 +51,7 @@ def test_batch_norm_of_small_variances(mean: float) -> None:
     """The variance stays exact beside a mean that is thousands of times larger."""
     deviations = np.random.default_rng(0).standard_normal((2 * len(TIMES), DIM))
     x = (mean + deviations).astype(np.float32)
-    outputs, _ = passes(COMPONENTS["batch-norm"], x, np.float32)
+    outputs, _ = passes(COMPONENTS["batch-norm"], x)
 
     exact = x.astype(np.float64)
     variance = exact.var(axis=0) + 1e-3
@@ -70,13 +73,9 @@ def test_outputs_and_derivatives(name: str, size: float) -> None:
     x = np.random.default_rng(0).standard_normal((2 * len(TIMES), dim)) * size
     x = x.astype(np.float32)
 
-    for single_precision, double in zip(
-        passes(COMPONENTS[name], x, np.float32),
-        passes(COMPONENTS[name], x, np.float64),
-        strict=True,
-    ):
-        scale = max(float(np.abs(double).max()), 1e-30)
-        np.testing.assert_allclose(single_precision / scale, double / scale, rtol=0, atol=1e-4)
+    both = (passes(COMPONENTS[name], x, dtype) for dtype in (np.float32, np.float64))
+    for found, exact in zip(*both, strict=True):
+        assert_near(found, exact, 1e-30)
 
 
 SQUARING = {
@@ -100,16 +99,13 @@ def test_squares_beyond_single_precision(device: str, name: str, size: float) ->
     x = x.astype(np.float32)
     platform = "cpu" if device == "cpu" else HostPlatform()
 
-    found = passes(SQUARING[name], x, np.float32, device=platform)
+    both = passes(SQUARING[name], x, device=platform), passes(SQUARING[name], x, np.float64)
 
-    for single_precision, double in zip(found, passes(SQUARING[name], x, np.float64), strict=True):
-        tiny = float(np.finfo(np.float32).tiny)
+    for found, exact in zip(*both, strict=True):
         for rows in (slice(3, 4), slice(4, None)):
             for columns in (slice(0, 10), slice(10, None)):
-                part = double[rows, columns]
-                scale = max(float(np.abs(part).max(initial=0.0)), tiny)
-                np.testing.assert_allclose(
-                    single_precision[rows, columns] / scale, part / scale, rtol=0, atol=1e-4
+                assert_near(
+                    found[rows, columns], exact[rows, columns], float(np.finfo(np.float32).tiny)
                 )
 
 
@@ -121,8 +117,9 @@ def test_large_derivatives(component: str, size: float) -> None:
     """If the norm of the input is 0, large derivatives give no NaN."""
     x = np.full((2 * len(TIMES), DIM), size, np.float32)
 
-    _, derivative = passes(component, x, np.float32, 1e25)
+    (_, derivative), (_, double) = (
+        passes(component, x, dtype, 1e25) for dtype in (np.float32, np.float64)
+    )
 
-    _, double = passes(component, x, np.float64, 1e25)
     assert np.isfinite(double).all()
     np.testing.assert_allclose(derivative, double, rtol=1e-5)

@@ -1,19 +1,318 @@
-"""Tests of the online natural gradient."""
+"""The online natural gradient, on the processor and on a device, and straight from its definition.
 
+The definition is slow, in double precision: D. Povey, X. Zhang and S. Khudanpur, "Parallel training
+of DNNs with natural gradient and parameter averaging" (2015), section 4 and appendix. Nothing of
+the fast form is used: no W, H, J, K or L. The Fisher matrix F is full, and is inverted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from random import Random
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
-from natural_gradient_by_definition import record_affine
-from nnet3_runtime_cuda.cpu import natural_gradient as estimates
+from computations import needs_compiler
+from emulated_device import DryRun, HostPlatform
+from hypothesis import given
+from hypothesis import strategies as st
+from nnet3_runtime_cuda import DeviceNnet
+from nnet3_runtime_cuda.cpu import natural_gradient as on_host
 from nnet3_runtime_cuda.cpu.natural_gradient import OnlineNaturalGradient
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
-from nnet3_runtime_cuda.operations import natural_gradient
+from nnet3_runtime_cuda.cuda.machine import DeviceMachine
+from nnet3_runtime_cuda.cuda.natural_gradient import DeviceTape
+from nnet3_runtime_cuda.cuda.segments import ALWAYS, Clock, Schedule
+from nnet3_runtime_cuda.errors import DeviceError
+from nnet3_runtime_cuda.operations import Operations, natural_gradient
 from nnet3_runtime_cuda.operations.gradients import (
+    AffineGradient,
+    AffinePreconditioner,
     ColumnBlocks,
     FisherEstimate,
     NaturalGradientOptions,
 )
+from small_networks import network, stacked
+
+SMALLEST = 1.0e-10
+"""epsilon, the least eigenvalue of F."""
+
+SMALLEST_PART = 5.0e-4
+"""delta, the least eigenvalue of F relative to the largest."""
+
+FIRST_MINIBATCHES = 10
+"""The number of minibatches after the first that all change F."""
+
+
+class NaturalGradientByDefinition:
+    """F = R^T diag(d) R + rho I, estimated from minibatches.
+
+    Attributes:
+        r: (rank, dim), with orthonormal rows.
+        d: (rank,), positive.
+        rho: Positive.
+        spread: Ratio of the largest to the smallest eigenvalue of Z, the matrix that the fast form
+            decomposes; its maximum in the last call. Near the precision of numbers, rounding errors
+            decide about the last rows of R.
+    """
+
+    def __init__(self, options: NaturalGradientOptions, dim: int) -> None:
+        self.options, self.dim = options, dim
+        rank = min(options.rank, dim - 1)
+        # Row k is not 0 in columns k, k + rank, ...: these are all 1, but the first is 1.1.
+        self.r = np.zeros((rank, dim))
+        for k in range(rank):
+            self.r[k, k::rank] = 1.0
+            self.r[k, k] = 1.1
+            self.r[k] /= np.sqrt(np.sum(self.r[k] ** 2))
+        self.d = np.full(rank, SMALLEST)
+        self.rho = SMALLEST
+        self.spread = 1.0
+        self._count = 0
+
+    @property
+    def fisher(self) -> np.ndarray:
+        """F, (dim, dim)."""
+        return self.r.T @ np.diag(self.d) @ self.r + self.rho * np.eye(self.dim)
+
+    @property
+    def smoothed(self) -> np.ndarray:
+        """G = F + alpha / dim tr(F) I, (dim, dim)."""
+        fisher = self.fisher
+        return fisher + self.options.alpha / self.dim * np.trace(fisher) * np.eye(self.dim)
+
+    def precondition(self, x: np.ndarray) -> tuple[np.ndarray, float]:
+        """Multiplies rows by the inverse of G, and then updates F by them.
+
+        Args:
+            x: (rows, dim).
+
+        Returns:
+            beta x G^-1 with beta the least eigenvalue of G, and the factor that gives it the
+            Frobenius norm of x.
+        """
+        x = np.asarray(x, dtype=np.float64)
+        self.spread = 1.0
+        if self._count == 0:
+            for _ in range(1 if len(x) <= len(self.r) else 3):
+                self._see(x)
+        beta = self.rho + self.options.alpha / self.dim * np.trace(self.fisher)
+        result = beta * x @ np.linalg.inv(self.smoothed)
+        norms = np.linalg.norm(x), np.linalg.norm(result)
+        since = self._count - FIRST_MINIBATCHES
+        if since <= 0 or since % self.options.update_period == 0:
+            self._see(x)
+        self._count += 1
+        return result, norms[0] / norms[1] if norms[1] > 0.0 else 1.0
+
+    def _see(self, x: np.ndarray) -> None:
+        """Moves F towards the scatter of the rows, by a step of the power method."""
+        rank = len(self.r)
+        if rank == 0 or len(x) == 0:
+            return
+        if self.options.num_minibatches_history > 0.0:
+            eta = 1.0 / self.options.num_minibatches_history
+        else:
+            eta = min(0.9, 1.0 - math.exp(-len(x) / self.options.num_samples_history))
+        scatter = x.T @ x / len(x)
+        target = eta * scatter + (1.0 - eta) * self.fisher
+        # With Z = Y Y^T = U C U^T, the new R = C^(-1/2) U^T Y has the right singular vectors of Y
+        # as rows, and the roots of C are its singular values.
+        _, root_c, self.r = np.linalg.svd(self.r @ target, full_matrices=False)
+        self.spread = max(self.spread, (root_c.max() / root_c.min()) ** 2)
+        rho = (np.trace(target) - root_c.sum()) / (self.dim - rank)
+        smallest = max(SMALLEST, SMALLEST_PART * root_c.max())
+        self.d = np.maximum(root_c - rho, smallest)
+        self.rho = max(rho, smallest)
+
+
+MINIBATCHES = 25
+TOLERANCE = {np.float64: 1e-7, np.float32: 2e-3}
+"""The largest difference, relative to the largest value."""
+
+TRUSTED_SPREAD = {np.float64: 1e8, np.float32: 1e4}
+"""The spread of eigenvalues above which rounding errors of the fast form can choose directions."""
+
+
+def draw_case(seed: int) -> tuple[NaturalGradientByDefinition, list[np.ndarray]]:
+    """A slow natural gradient and minibatches for it."""
+    rng = Random(seed)
+    dim = rng.choice([2, 3, 6, 12, 20])
+    options = NaturalGradientOptions(
+        rank=rng.choice([1, 2, 3, 5, 8, 40]),
+        update_period=rng.choice([1, 1, 2, 5]),
+        num_samples_history=rng.choice([1.0, 30.0, 2000.0, 1e5]),
+        num_minibatches_history=rng.choice([0.0, 0.0, 1.5, 10.0]),
+        alpha=rng.choice([0.0, 0.1, 4.0, 50.0]),
+    )
+    return NaturalGradientByDefinition(options, dim), draw_minibatches(rng, dim)
+
+
+def draw_minibatches(rng: Random, dim: int) -> list[np.ndarray]:
+    """minibatches, (rows, dim) each: few strong directions, now and then zeros or few rows."""
+    numbers = np.random.default_rng(rng.getrandbits(32))
+    strong = numbers.standard_normal(dim) * rng.choice([0.0, 1.0, 20.0])
+    usual, size = rng.randint(2, 40), rng.choice([1e-5, 1e-4, 1.0, 1e4])
+    minibatches = []
+    for number in range(MINIBATCHES):
+        rows = rng.choice([usual] * 4 + [1, 2, rng.randint(1, 40)])
+        if number == 0 and size > 0.01:  # otherwise rounding errors choose the first directions
+            rows = 2 * dim
+        x = numbers.standard_normal((rows, dim)) + numbers.standard_normal((rows, 1)) * strong
+        kind = rng.choice(["all"] * 8 + ["none", "one column", "some rows"] * (number > 0))
+        if kind == "none":
+            x[:] = 0.0
+        elif kind == "one column":
+            x[:, rng.randrange(1, dim + 1) :] = 0.0
+        elif kind == "some rows":
+            x[numbers.random(rows) < 0.5] = 0.0
+        minibatches.append(size * x)
+    return minibatches
+
+
+def estimated(
+    natural: OnlineNaturalGradient, x: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """R, d and rho of the fast form before the next minibatch, given its W = E^(1/2) R."""
+    natural.begin(ColumnBlocks([x]), np.empty((len(x), len(natural.w)), x.dtype))
+    w, d, rho = natural.w.astype(np.float64), natural._d, natural._rho
+    beta = rho + natural.estimate.options.alpha / w.shape[1] * (w.shape[1] * rho + d.sum())
+    return w * np.sqrt(beta / d + 1.0)[:, None], d, rho
+
+
+SEEDS = range(40)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_fast_form_is_the_definition(seed: int, dtype: type[np.floating]) -> None:
+    """Rows, scale and the estimate agree after each of many minibatches."""
+    slow, minibatches = draw_case(seed)
+    fast, tolerance = OnlineNaturalGradient(FisherEstimate(slow.options)), TOLERANCE[dtype]
+    for number, minibatch in enumerate(minibatches):
+        x = minibatch.astype(dtype)
+        found = x.copy()
+        expected, expected_scale = slow.precondition(x)
+
+        scale = fast.precondition(found)
+
+        if slow.spread > TRUSTED_SPREAD[dtype]:
+            return
+        r, d, rho = estimated(fast, x)
+        fisher = r.T @ np.diag(d) @ r + rho * np.eye(slow.dim)
+        where = f"minibatch {number} of {x.shape}, {slow.options}, spread {slow.spread:.1e}"
+        for what, one, other, size in (
+            ("rows", found, expected, np.abs(x).max()),
+            # |x| / |x - h w|, where the difference is as exact as x
+            ("scale", scale, expected_scale, expected_scale**2),
+            ("F", fisher, slow.fisher, np.abs(slow.fisher).max()),
+        ):
+            error = np.abs(one - other).max()
+            assert error <= tolerance * size, f"{where}: {what} by {error:.1e} of {size:.1e}"
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_most_minibatches_are_compared(dtype: type[np.floating]) -> None:
+    """In nearly all cases, the spread of eigenvalues is small enough for the precision."""
+    compared = 0
+    for seed in SEEDS:
+        slow, minibatches = draw_case(seed)
+        for x in minibatches:
+            slow.precondition(x)
+            if slow.spread > TRUSTED_SPREAD[dtype]:
+                break
+            compared += 1
+
+    assert compared >= 0.8 * len(SEEDS) * MINIBATCHES
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_must_hold_of_any_estimate(seed: int) -> None:
+    """R R^T = I, W W^T = E; the total norm stays; no row turns by more than 90 degrees."""
+    slow, minibatches = draw_case(seed)
+    natural = OnlineNaturalGradient(FisherEstimate(slow.options))
+    for x in minibatches:
+        rows = x.astype(np.float32)
+        scale = natural.precondition(rows)
+
+        products = np.einsum("nd,nd->n", rows.astype(np.float64), x)
+        squares = np.einsum("nd,nd->n", rows.astype(np.float64), rows)
+        r, d, rho = estimated(natural, rows)
+        assert (products >= 0.0).all()
+        np.testing.assert_allclose(scale**2 * squares.sum(), np.sum(x**2), rtol=1e-3)
+        np.testing.assert_allclose(r @ r.T, np.eye(len(r)), atol=2e-3)
+        assert (d > 0.0).all()
+        assert rho > 0.0
+
+
+Settings = tuple[int, int, float, float, float]
+"""Rank, update period, history in samples, history in minibatches (0 for none), alpha."""
+
+ALL = "rank-in=7 rank-out=9 update-period=3 num-samples-history=500 alpha=2"
+CASES: dict[str, tuple[str, list[Settings]]] = {
+    "NaturalGradientAffine": (
+        f"input-dim=30 output-dim=50 {ALL}",
+        [(7, 3, 500.0, 0.0, 2.0), (9, 3, 500.0, 0.0, 2.0)],
+    ),
+    "NaturalGradientAffine by default": (
+        "input-dim=300 output-dim=500",
+        [(20, 4, 2000.0, 0.0, 4.0), (80, 4, 2000.0, 0.0, 4.0)],
+    ),
+    "Linear": (
+        f"input-dim=30 output-dim=50 {ALL}",
+        [(7, 3, 500.0, 0.0, 2.0), (9, 3, 500.0, 0.0, 2.0)],
+    ),
+    "Tdnn": (
+        "input-dim=30 output-dim=50 time-offsets=0 rank-in=7 rank-out=9 num-samples-history=500 "
+        "alpha-in=2 alpha-out=3",
+        [(7, 4, 500.0, 0.0, 2.0), (9, 4, 500.0, 0.0, 3.0)],
+    ),
+    "TimeHeightConvolution": (
+        "num-filters-in=30 num-filters-out=50 height-in=1 height-out=1 height-offsets=0 "
+        "time-offsets=0 rank-in=7 rank-out=9 num-minibatches-history=5 alpha-in=2 alpha-out=3",
+        [(7, 1, 2000.0, 5.0, 2.0), (9, 1, 2000.0, 5.0, 3.0)],
+    ),
+    "GruNonlinearity": (
+        "cell-dim=30 rank-in=7 rank-out=9 update-period=3 alpha=2",
+        [(7, 3, 2000.0, 0.0, 2.0), (9, 3, 2000.0, 0.0, 2.0)],
+    ),
+    "OutputGruNonlinearity": (
+        "cell-dim=30 rank=7 update-period=3 alpha=2",
+        [(7, 3, 2000.0, 0.0, 2.0)],
+    ),
+    "LstmNonlinearity": ("cell-dim=30", [(20, 2, 1000.0, 0.0, 4.0)]),
+    "NaturalGradientPerElementScale": (
+        "dim=30 rank=7 update-period=3 num-samples-history=500 alpha=2",
+        [(7, 3, 500.0, 0.0, 2.0)],
+    ),
+    "PerElementOffset": ("dim=30", [(20, 4, 2000.0, 0.0, 4.0)]),
+    "ScaleAndOffset": ("dim=30 rank=7", [(7, 4, 2000.0, 0.0, 4.0)] * 2),
+    "NaturalGradientRepeatedAffine": (
+        "input-dim=60 output-dim=50 num-repeats=2",
+        [(15, 4, 2000.0, 0.0, 4.0)],
+    ),
+    "ConstantFunction": ("input-dim=3 output-dim=50", [(40, 1, 2000.0, 0.0, 4.0)]),
+    "Constant": ("output-dim=50", [(40, 1, 2000.0, 0.0, 4.0)]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_settings(name: str) -> None:
+    """Rank, period, history and alpha are those of the config line, or Kaldi's defaults."""
+    options, expected = CASES[name]
+    component = f"component name=c type={name.split()[0]}Component {options}\n"
+    nnet = network(stacked(1, "unread NoOp dim=1") + component)
+
+    kernel = DeviceNnet(nnet, natural_gradient=True).kernel(1)
+
+    found = [attrs.astuple(estimate.options) for estimate in kernel.store.estimates]
+    assert sorted(found) == sorted(expected)
+
+
+# ---- updates ----
 
 
 def rows(count: int, dim: int, seed: int = 0) -> np.ndarray:
@@ -78,6 +377,42 @@ def test_rows_whose_squares_vanish() -> None:
         assert np.isfinite(natural.precondition(rows(1, 6) * np.float32(size)))
 
 
+RANKS = 4, 3
+"""Of the estimates for the input and for the output derivative of an affine map."""
+
+
+def check_affine(
+    tape: Operations,
+    count: int,
+    *,
+    has_bias: bool,
+    first: bool,
+    pull: Callable[[list[np.ndarray]], object] = lambda arrays: None,
+) -> None:
+    """Compares the update of parameters of 1 with the product of the preconditioned rows.
+
+    The input is in two blocks of columns.
+    """
+    x, dy, scale = rows(count, 12), rows(count, 7, 1), 1.0
+    xs = [np.ascontiguousarray(part) for part in np.split(x, [5], axis=1)]
+    linear, bias = np.ones((7, 12), np.float32), np.ones(7, np.float32)
+    sides = [np.hstack([x, np.ones((count, int(has_bias)), x.dtype)]), dy.copy()]
+    for rank, side in zip(RANKS, sides, strict=True):
+        scale *= online(rank=rank).precondition(side)
+    expected = (0.0 if first else 1.0) + scale * sides[1].T @ sides[0]
+    gradient = AffineGradient(
+        xs=xs, dy=dy, linear=linear, bias=bias if has_bias else None, first=first
+    )
+    each_side = (FisherEstimate(NaturalGradientOptions(rank=rank)) for rank in RANKS)
+    natural_gradient.record_natural_gradient(tape, AffinePreconditioner(*each_side), gradient)
+
+    tape.run()
+
+    pull([linear, bias])
+    found = np.hstack([linear, bias[:, None]]) if has_bias else linear
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("count", [50, 10, 5])
 @pytest.mark.parametrize("has_bias", [True, False])
@@ -97,13 +432,7 @@ def test_affine_equals_explicit_product(
     monkeypatch.setattr(
         natural_gradient, "precondition_rows_of", lambda _, dim, *__, **___: dim in by_rows
     )
-    x, dy, tape = rows(count, 12), rows(count, 7, 1), NumpyTape()
-    blocks = [x[:, :5], x[:, 5:]]
-    _, compare = record_affine(tape, blocks, dy, has_bias=has_bias, first=first)
-
-    tape.run()
-
-    compare()
+    check_affine(NumpyTape(), count, has_bias=has_bias, first=first)
 
 
 def test_narrow_sides_are_preconditioned_by_rows() -> None:
@@ -123,14 +452,14 @@ def test_products_of_column_blocks(part: slice) -> None:
     projected = np.empty((len(matrix), 4), np.float32)
 
     x = blocks.rows(part)
-    estimates.project(x, w, projected)
-    estimates.transposed_times(x, h, out)
+    on_host.project(x, w, projected)
+    on_host.transposed_times(x, h, out)
 
     assert x.dim == 6
     np.testing.assert_allclose(projected, matrix @ w.T, rtol=1e-4, atol=1e-3)
     np.testing.assert_allclose(out, h.T @ matrix, rtol=1e-4, atol=1e-2)
-    assert estimates.sum_of_squares(x) == pytest.approx(float((matrix**2).sum()), rel=1e-5)
-    difference = estimates.sum_of_squared_differences(x, h, w)
+    assert on_host.sum_of_squares(x) == pytest.approx(float((matrix**2).sum()), rel=1e-5)
+    difference = on_host.sum_of_squared_differences(x, h, w)
     assert difference == pytest.approx(float(((matrix - h @ w) ** 2).sum()), rel=1e-4)
 
 
@@ -169,3 +498,91 @@ def test_estimates_go_on_from_their_state() -> None:
         np.testing.assert_array_equal(x, y)
         renewals += len(natural.state.renewed) > 0
     assert renewals > 1
+
+
+# ---- devices ----
+
+
+@needs_compiler
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("count", [50, 20, 5])
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_affine_on_a_device(has_bias: bool, count: int, first: bool) -> None:
+    """The parameters change by the product of the preconditioned rows.
+
+    With many rows, the gradient is preconditioned; with few, the rows are.
+    """
+    machine = DeviceMachine(HostPlatform(strict=True))
+    check_affine(machine.tape(), count, has_bias=has_bias, first=first, pull=machine.pull)
+
+
+@needs_compiler
+def test_reads_of_new_memory_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An estimate that begins must fill its matrices with zeros, for a kernel reads them."""
+    fill = DeviceTape.fill
+    monkeypatch.setattr(DeviceTape, "fill", lambda *args: args[1] and fill(*args))
+    tape = DeviceMachine(HostPlatform(strict=True)).tape()
+    with pytest.raises(DeviceError, match=r"nothing has written.*element \d+ of argument .*float"):
+        check_affine(tape, 50, has_bias=False, first=True)
+
+
+def test_sides_share_launches() -> None:
+    """Equal operations for the blocks of input and output derivative share a kernel."""
+    platform = DryRun()
+    machine = DeviceMachine(platform)
+    with pytest.raises(AssertionError):  # for nothing is computed
+        check_affine(machine.tape(), 50, has_bias=True, first=True, pull=machine.pull)
+
+    (source,) = platform.sources
+    # Three kernels sum the squares of blocks; four test whether exact norms are needed.
+    assert source.count("square += value * value;") == 3
+    assert source.count("if (is_small[0] == 0) return;") == 4
+    squares, differences = (
+        [kernel for kernel in source.split('extern "C"') if text in kernel]
+        for text in ("square += value * value;", "if (is_small[0] == 0) return;")
+    )
+    assert (len(squares), len(differences)) == (1, 1)
+
+
+PERIODS = (1, 4, 3)
+
+
+@given(
+    segments=st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=5), min_size=1, max_size=3),
+    runs=st.lists(st.integers(0, 2), min_size=1, max_size=40),
+)
+def test_decisions_are_those_of_the_processor(segments: list[list[int]], runs: list[int]) -> None:
+    """Segments that use estimates in any order decide as if at each use."""
+    clock = Clock()
+    assert [clock.add() for _ in PERIODS] == [0, 1, 2]
+    bound = []
+    for estimates in segments:
+        schedule = Schedule(clock)
+        uses = [schedule.use(estimate, PERIODS[estimate]) for estimate in estimates]
+        union = schedule.any_of([moves for _, moves in uses])
+        bound.append((schedule, estimates, uses, union))
+    slow = [
+        OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(update_period=n)))
+        for n in PERIODS
+    ]
+    for run in runs:
+        schedule, estimates, uses, union = bound[run % len(bound)]
+        flags = schedule.next()
+        moved = []
+        for estimate, (begins, moves) in zip(estimates, uses, strict=True):
+            natural = slow[estimate]
+            assert flags[begins] == (natural._minibatches == 0)
+            assert flags[moves] == natural.is_updating
+            moved.append(natural.is_updating)
+            natural._minibatches += 1
+        assert flags[union] == any(moved)
+        assert schedule.starts == {begins for begins, _ in uses}
+
+
+def test_what_depends_on_nothing_always_runs() -> None:
+    """Without decisions there is nothing to decide, and the union of one set is that set."""
+    schedule = Schedule(Clock())
+    assert schedule.any_of([]) == ALWAYS
+    assert schedule.any_of([7]) == 7
+    assert schedule.next().tolist() == []
+    assert schedule.next().dtype == np.bool_

@@ -1,12 +1,16 @@
-"""Tests of products with parameters in panels."""
+"""Products with parameters in panels, and with fixed parameters that are laid out anew."""
+
+from __future__ import annotations
 
 import numpy as np
 import pytest
+from computations import compiled, passes, single
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cpu import products, recorder
 from nnet3_runtime_cuda.cpu.products import PANELS
-from nnet3_runtime_cuda.cpu.tape import NumpyTape
+from nnet3_runtime_cuda.cpu.tape import TRANSPOSED_ROWS, NumpyTape
 from nnet3_runtime_cuda.cpu.threads import Workers
 from nnet3_runtime_cuda.operations import panels
 from nnet3_runtime_cuda.operations.panels import MOST_INNER, WIDTH, Panels
@@ -137,23 +141,35 @@ def test_heights(rows: int, most: int) -> None:
     assert height % panels.ROWS_AT_ONCE == 0 or height == rows or most < panels.ROWS_AT_ONCE
 
 
-@pytest.mark.parametrize("value", ["0", "1"])
-def test_the_environment_decides(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the variable says whether to use panels, nothing is timed."""
-    monkeypatch.setenv(PANELS.variable, value)
-    monkeypatch.delattr(products, "fastest")
+CONVOLUTION = (
+    "type=TimeHeightConvolutionComponent num-filters-in=2 num-filters-out=3 height-in=4 "
+    "height-out=4 height-offsets=-1,0,1 time-offsets=0,1"
+)
+
+
+@pytest.mark.parametrize(
+    "component",
+    [
+        "type=NaturalGradientAffineComponent input-dim=8 output-dim=12",
+        "type=LinearComponent input-dim=8 output-dim=12",
+        "type=TdnnComponent input-dim=8 output-dim=12 time-offsets=0,1",
+        CONVOLUTION,
+    ],
+)
+@pytest.mark.parametrize("frames", [2, TRANSPOSED_ROWS.start, TRANSPOSED_ROWS.stop])
+@pytest.mark.parametrize("in_panels", ["0", "1"])
+def test_fixed_parameters(
+    component: str, frames: int, in_panels: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network with fixed parameters gives the outputs of a trainable one."""
+    monkeypatch.setenv(PANELS.variable, in_panels)
     products.panels_are_faster.cache_clear()
+    nnet = single(component, dim=8)
+    computation = compiled(nnet, range(frames + 1), range(frames), sequences=1, training=False)
 
-    decided = products.panels_are_faster()
+    [fixed], [trainable] = (
+        passes(NnetComputer(DeviceNnet(nnet, trainable=can), computation)) for can in (False, True)
+    )
 
-    products.panels_are_faster.cache_clear()
-    assert decided == (value == "1")
-
-
-def test_one_of_two_ways_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the variable, the faster method is used, whichever it is."""
-    monkeypatch.delenv(PANELS.variable, raising=False)
-    products.panels_are_faster.cache_clear()
-
-    assert products.panels_are_faster() in (False, True)
+    np.testing.assert_allclose(fixed, trainable, rtol=0, atol=1e-5)
     products.panels_are_faster.cache_clear()

@@ -38,12 +38,21 @@ def test_values(switch: Switch, monkeypatch: pytest.MonkeyPatch) -> None:
         assert switch.chosen() == (value or None)
 
 
-@pytest.mark.parametrize(("value", "wanted"), [("0", False), ("1", True), ("", True)])
-def test_tiles(value: str, wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tiles are used unless the variable is 0."""
-    monkeypatch.setenv(TILES.variable, value)
+@pytest.mark.parametrize("value", ["0", "1", ""])
+def test_what_the_variables_decide(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles are used unless theirs is 0; panels are timed unless it says whether to use them."""
+    for switch in (TILES, PANELS):
+        monkeypatch.setenv(switch.variable, value)
+    found: list[str] = []
+    monkeypatch.setattr(products, "fastest", lambda ways: found.append(fastest(ways)) or found[0])
+    forget_choices()
 
-    assert NumpyTape().uses_tiles() is wanted
+    in_panels = products.panels_are_faster()
+
+    forget_choices()
+    assert NumpyTape().uses_tiles() is (value != "0")
+    assert bool(found) == (value == "")
+    assert in_panels == (value == "1" or found == ["panels"])
 
 
 def test_all_are_described() -> None:

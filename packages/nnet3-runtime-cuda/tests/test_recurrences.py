@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from computations import loop, passes, request
+from computations import Stated, loop, passes, request
 from nnet3 import CachingCompiler
 from nnet3_compiler import compile_looped, looped_requests
 from nnet3_computation import NnetComputation
@@ -12,10 +12,9 @@ from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.lowering import recurrences
-from nnet3_runtime_cuda.lowering.plan import Capabilities, Plan, Shared, plan_with
+from nnet3_runtime_cuda.lowering.plan import Capabilities, Shared, plan_with
 from nnet3_runtime_cuda.lowering.recurrences import Factor, StepProduct, placed
 from small_networks import network, stacked
-from stated_capabilities import Stated
 
 FRAMES, SEQUENCES = 40, 2
 
@@ -59,41 +58,31 @@ each_delay = pytest.mark.parametrize("delay", [-1, 1, -3])
 
 @each_delay
 @pytest.mark.parametrize("training", [False, True])
-def test_products_before_the_steps(delay: int, training: bool) -> None:
-    """All steps use large products for their known part, even after the input is freed."""
-    nnet = recurrent(delay)
-    gates = nnet.component_index("gates")
+def test_products_beside_the_steps(delay: int, training: bool) -> None:
+    """All steps use large products for their known part, even after the input is freed.
 
+    And they leave the derivative of the layer below to large products.
+    """
+    nnet = recurrent(delay)
     computation = program(nnet, training=training)
 
-    products = distinct(plan_with(nnet, computation, Stated(split=[gates])).early)
+    found = plan_with(nnet, computation, Stated(split=[nnet.component_index("gates")]))
 
-    assert sum(product.area.rows for product in products) == FRAMES * SEQUENCES
-    assert {step.columns for product in products for step in product.steps} == {6}
-    commands = list(computation.commands)
+    early, late = distinct(found.early), distinct(found.late)
+    assert sum(product.area.rows for product in early) == FRAMES * SEQUENCES
+    assert {step.columns for product in (*early, *late) for step in product.steps} == {6}
     freed = {
         computation.submatrices[command.matrix, 0]: at
-        for at, command in enumerate(commands)
+        for at, command in enumerate(computation.commands)
         if isinstance(command, DeallocMatrix)
     }
     after = [
-        step.position > freed[product.area.matrix] for product in products for step in product.steps
+        [step.position > freed[product.area.matrix] for step in product.steps] for product in early
     ]
-    assert any(after)
-    assert not any(product.steps[0].position > freed[product.area.matrix] for product in products)
-
-
-@each_delay
-def test_products_after_the_steps(delay: int) -> None:
-    """All steps leave the derivative of the layer below to large products."""
-    nnet = recurrent(delay)
-    gates = nnet.component_index("gates")
-
-    products = distinct(plan_with(nnet, program(nnet, training=True), Stated(split=[gates])).late)
-
-    steps = [(product.rows(step), step) for product in products for step in product.steps]
-    assert sum(rows.stop - rows.start for rows, _ in steps) == FRAMES * SEQUENCES
-    assert {step.columns for _, step in steps} == {6}
+    assert any(map(any, after))
+    assert not any(each[0] for each in after)
+    rows = [product.rows(step) for product in late for step in product.steps]
+    assert sum(each.stop - each.start for each in rows) == FRAMES * SEQUENCES * training
 
 
 def test_other_components_are_left_alone() -> None:
@@ -116,13 +105,13 @@ def test_values_are_the_same(
     computation = program(nnet, training=training)
     monkeypatch.setattr(recurrences, "CHANGING_ROWS_AT_ONCE", rows_at_once)
     monkeypatch.setattr(recurrences, "ROWS_AT_ONCE", rows_at_once)
-    ours = passes(NnetComputer(DeviceNnet(nnet, trainable=training), computation))
-    monkeypatch.setattr(recurrences, "FEWEST_EARLY", 10**6)
-    monkeypatch.setattr(recurrences, "FEWEST_LATE", 10**6)
+    both = []
+    for fewest in (recurrences.FEWEST_EARLY, 10**6):
+        monkeypatch.setattr(recurrences, "FEWEST_EARLY", fewest)
+        monkeypatch.setattr(recurrences, "FEWEST_LATE", fewest)
+        both.append(passes(NnetComputer(DeviceNnet(nnet, trainable=training), computation)))
 
-    expected = passes(NnetComputer(DeviceNnet(nnet, trainable=training), computation))
-
-    for found, wanted, limit in zip(ours, expected, (1e-6, 1e-5, 1e-4), strict=False):
+    for found, wanted, limit in zip(*both, (1e-6, 1e-5, 1e-4), strict=False):
         np.testing.assert_allclose(found, wanted, rtol=0, atol=limit)
 
 
@@ -183,9 +172,9 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NumpyTape, "gains_by_panels", lambda _, rows: rows > 1)
 
 
-def _plan(device_nnet: DeviceNnet, computation: NnetComputation) -> Plan:
+def _panels(device_nnet: DeviceNnet, computation: NnetComputation) -> list[Factor]:
     capabilities = Capabilities(device_nnet, device_nnet.machine.tape(device_nnet.dtype))
-    return plan_with(device_nnet.nnet, computation, capabilities)
+    return [*plan_with(device_nnet.nnet, computation, capabilities).panels.values()]
 
 
 @pytest.mark.usefixtures("_small")
@@ -194,10 +183,10 @@ def test_panels_of_the_steps(is_backward: bool) -> None:
     """Nearly all steps use panels of the recurrent parameters, which are laid out once."""
     nnet = recurrent()
 
-    plan = _plan(DeviceNnet(nnet, trainable=True), program(nnet, training=True))
+    panels = _panels(DeviceNnet(nnet, trainable=True), program(nnet, training=True))
 
     gates = nnet.component_index("gates")
-    found = [each for each in plan.panels.values() if each[:2] == (gates, is_backward)]
+    found = [each for each in panels if each[:2] == (gates, is_backward)]
     assert set(found) == {Factor(gates, is_backward, 6)}
     assert len(found) >= FRAMES - 4
 
@@ -207,9 +196,9 @@ def test_no_panels() -> None:
     """Fixed parameters are in panels in any case; the next round of a loop needs its memory."""
     nnet = recurrent()
 
-    assert _plan(DeviceNnet(nnet), program(nnet)).panels == {}
+    assert _panels(DeviceNnet(nnet), program(nnet)) == []
     looped = loop(nnet, FRAMES, sequences=SEQUENCES)
-    assert _plan(DeviceNnet(nnet, trainable=True), looped).panels == {}
+    assert _panels(DeviceNnet(nnet, trainable=True), looped) == []
 
 
 @pytest.mark.usefixtures("_small")
@@ -218,14 +207,10 @@ def test_memory_is_shared() -> None:
     first, second, third = (Factor(number, False, 0) for number in range(3))
     uses = {first: range(40), second: range(40, 80), third: range(20, 60)}
 
-    factors, memory = placed(uses, _size)
+    factors, memory = placed(uses, lambda factor: 10 + factor.component)
 
     assert [*factors.items()] == [(third, 0), (second, 1), (first, 1)]
-    assert memory == (_size(third), _size(second))
-
-
-def _size(factor: Factor) -> int:
-    return 10 + factor.component
+    assert memory == (12, 11)
 
 
 def trained(nnet: Nnet) -> list[np.ndarray]:

@@ -47,33 +47,27 @@ def send(*numbers: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGALRM, AlarmError)]
+    ("numbers", "error", "context"),
+    [
+        ([signal.SIGINT] * 2, KeyboardInterrupt, type(None)),
+        ([signal.SIGALRM] * 2, AlarmError, type(None)),
+        ([signal.SIGINT, signal.SIGALRM], KeyboardInterrupt, AlarmError),
+    ],
+    ids=["interrupt", "alarm", "both"],
 )
-def test_signals_wait(number: int, error: type[BaseException]) -> None:
-    """A signal takes effect at the end of the context, which sets all handlers back."""
+def test_signals_wait(numbers: list[int], error: type[BaseException], context: type) -> None:
+    """Signals take effect at the end of the context, which sets all handlers back; none is lost."""
     done = []
 
     def work() -> None:
         with PostponedSignals():
-            send(number, number)
-            done.append(number)
+            send(*numbers)
+            done.append(numbers)
 
-    with pytest.raises(error):
+    with pytest.raises(error) as raised:
         work()
-    assert done == [number]
-    assert are_as_before()
-
-
-def test_all_signals_wait() -> None:
-    """The exception of one signal does not lose another signal."""
-
-    def work() -> None:
-        with PostponedSignals():
-            send(signal.SIGINT, signal.SIGALRM)
-
-    with pytest.raises(KeyboardInterrupt) as raised:
-        work()
-    assert isinstance(raised.value.__context__, AlarmError)
+    assert isinstance(raised.value.__context__, context)
+    assert done == [numbers]
     assert are_as_before()
 
 

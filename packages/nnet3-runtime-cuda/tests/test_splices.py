@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from computations import assert_near, passes, program, request
+from computations import Stated, assert_near, passes, program, request
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nnet3 import CachingCompiler
@@ -19,7 +19,6 @@ from nnet3_runtime_cuda.lowering.areas import Area
 from nnet3_runtime_cuda.lowering.plan import Plan, plan_with
 from nnet3_runtime_cuda.lowering.splices import SplicedDerivative, Taps
 from small_networks import network, stacked
-from stated_capabilities import Stated
 
 
 def spliced(offsets: tuple[int, int, int] = (-2, 0, 2)) -> Nnet:

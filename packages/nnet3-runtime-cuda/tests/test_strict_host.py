@@ -178,31 +178,23 @@ def test_reads_through_tables_of_addresses_are_found() -> None:
         device.run("by_address", table)
 
 
-def test_memory_that_is_allocated_again_is_unwritten() -> None:
-    """What another owner of the same memory wrote does not count."""
+def test_what_was_written_before_does_not_count() -> None:
+    """Neither by another owner of the same memory, nor by kernels of a run that is forgotten."""
     device = Device()
     y = device.memory(np.ones(32))
-    for _ in range(5):
+    for is_forgotten in (False, True, True, False, False):
         x = device.platform.allocate(128)
         with pytest.raises(DeviceError, match=UNWRITTEN):
             device.run("adds", y, x)
         device.run("writes", x)
-        device.platform.free(x)
-
-
-def test_memory_that_a_run_left_can_be_forgotten() -> None:
-    """Values of kernels and products go, those that the host has set stay."""
-    device = Device()
-    x, y = device.platform.allocate(128), device.memory(np.ones(32))
-    device.run("writes", x)
-    device.run("adds", y, x)
-
-    device.platform.forget()
-
-    with pytest.raises(DeviceError, match=rf"{UNWRITTEN}.* 1 \(float\* x\)"):
         device.run("adds", y, x)
-    device.run("writes", x)
-    device.run("adds", y, x)
+        if is_forgotten:
+            device.platform.forget()
+            with pytest.raises(DeviceError, match=rf"{UNWRITTEN}.* 1 \(float\* x\)"):
+                device.run("adds", y, x)
+            device.run("writes", x)
+            device.run("adds", y, x)
+        device.platform.free(x)
 
 
 def test_reads_by_products_are_found() -> None:

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from computations import passes, request
+from computations import compiled, passes, request
 from nnet3 import load
-from nnet3_compiler import compile_computation, compile_looped
+from nnet3_compiler import compile_looped
 from nnet3_computation import NnetComputation, Propagate
 from nnet3_descriptors import Nnet
-from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, Trace, Tracer, format_trace, trace_events
 from nnet3_runtime_cuda.lowering import lower
 from nnet3_runtime_cuda.tracing import CommandProfile, CommandRun, Fault, ProgramProfile
@@ -47,8 +46,8 @@ def nnet() -> Nnet:
 
 def computation_of(nnet: Nnet, *, training: bool = False) -> NnetComputation:
     """Outputs at times 0 to ROWS - 1, with the context that `CONFIG` and `SHARED` need."""
-    asked = request(range(-1, ROWS + 1), range(ROWS), sequences=1, training=training)
-    return optimize(nnet, compile_computation(nnet, asked))
+    asked = {"sequences": 1, "training": training, "optimized": True}
+    return compiled(nnet, range(-1, ROWS + 1), range(ROWS), **asked)
 
 
 def features() -> np.ndarray:
@@ -66,13 +65,11 @@ def traced(nnet: Nnet, *inputs: np.ndarray) -> tuple[np.ndarray, Trace]:
 
 def with_parameters(nnet: Nnet, **scales: float) -> Nnet:
     """The network with the parameters of some components multiplied."""
-    state = nnet.state_dict()
-    return nnet.with_state_dict(
-        {
-            name: array * np.float32(scales.get(name.partition(".")[0], 1.0))
-            for name, array in state.items()
-        }
-    )
+    state = {
+        name: array * np.float32(scales.get(name.partition(".")[0], 1.0))
+        for name, array in nnet.state_dict().items()
+    }
+    return nnet.with_state_dict(state)
 
 
 def described(call: Any) -> tuple[Any, Any]:
@@ -120,32 +117,20 @@ def test_outputs_and_derivatives_are_the_same(nnet: Nnet, threads: int) -> None:
 
 
 def test_values_by_node(nnet: Nnet) -> None:
-    """The largest magnitude of each node follows from the formulas; commands have their nodes."""
+    """The largest magnitude of each node follows from the formulas, and the bytes of a command."""
     x = features()
     output, trace = traced(nnet, x)
 
     state = nnet.state_dict()
     affine = np.hstack([x[:-2], x[1:-1]]) @ state["affine.linear_params"].T
     affine += state["affine.bias_params"]
-    largest = {
-        command.node: command.largest
-        for _, command in trace.commands
-        if command.kind == "Propagate"
-    }
-    assert largest["affine"] == pytest.approx(np.abs(affine).max(), rel=1e-5)
-    assert largest["tanh"] == pytest.approx(np.abs(np.tanh(affine)).max(), rel=1e-5)
-    assert largest["last"] == np.abs(output).max()
+    of_node = {each.node: each for _, each in trace.commands if each.kind == "Propagate"}
+    for node, values in (("affine", affine), ("tanh", np.tanh(affine)), ("last", output)):
+        assert of_node[node].largest == pytest.approx(np.abs(values).max(), rel=1e-5)
+    # The bytes are those of the input, the output and the parameters.
+    assert of_node["last"].nbytes == 4 * (ROWS * 4 + ROWS * 2 + (4 * 2 + 2))
     assert trace.fault is None
     assert [program.name for program in trace.programs] == [f"input {ROWS + 2} -> output {ROWS}"]
-
-
-def test_bytes_of_a_command(nnet: Nnet) -> None:
-    """A Propagate counts the bytes of its input, its output and the parameters."""
-    _, trace = traced(nnet, features())
-
-    [last] = [each for _, each in trace.commands if each.node == "last"]
-
-    assert last.nbytes == 4 * (ROWS * 4 + ROWS * 2 + (4 * 2 + 2))
 
 
 def test_runs_are_added_up(nnet: Nnet) -> None:

@@ -35,20 +35,6 @@ CONFIG = stacked(
 )
 
 
-def workers_begun_by(call: Callable[[], object]) -> set[threading.Thread]:
-    """The threads that a call has started."""
-    before = set(threading.enumerate())
-    call()
-    return set(threading.enumerate()) - before
-
-
-def have_ended(threads: set[threading.Thread]) -> bool:
-    """Whether all threads end within ten seconds."""
-    for thread in threads:
-        thread.join(timeout=10.0)
-    return not any(thread.is_alive() for thread in threads)
-
-
 def test_share_runs_on_another_thread() -> None:
     """A share that waits for another share to begin can end."""
     workers, meeting, seen = Workers(2), threading.Barrier(2), []
@@ -79,17 +65,18 @@ def test_errors_are_raised(guilty: int) -> None:
 
 
 def test_side_by_side() -> None:
-    """Tasks run on all threads, in any number, each once."""
+    """Tasks run on all threads, in any number, each once, with the limits of the caller."""
     workers, meeting, done = Workers(2), threading.Barrier(2), []
 
     def meet(number: int) -> None:
         meeting.wait(timeout=10.0)
-        done.append(number)
+        done.append((number, current_limits().rows))
 
-    workers.side_by_side([partial(meet, number) for number in range(6)])
-    workers.side_by_side([partial(done.append, 6)])
+    with use_limits(Limits(rows=7)):
+        workers.side_by_side([partial(meet, number) for number in range(6)])
+    workers.side_by_side([partial(done.append, (6, 7))])
     workers.side_by_side([])
-    assert sorted(done) == list(range(7))
+    assert sorted(done) == [(number, 7) for number in range(7)]
 
 
 def test_first_error_side_by_side() -> None:
@@ -110,7 +97,7 @@ def test_first_error_side_by_side() -> None:
 
 def test_interruption_side_by_side() -> None:
     """Exceptions that are not Exception are raised, too, and workers go on."""
-    workers = Workers(2)
+    workers, done = Workers(2), []
 
     def interrupt() -> None:
         raise KeyboardInterrupt
@@ -118,7 +105,6 @@ def test_interruption_side_by_side() -> None:
     with pytest.raises(KeyboardInterrupt):
         workers.side_by_side([int, interrupt, int])
 
-    done: list[int] = []
     workers.side_by_side([partial(done.append, 0)])
     assert done == [0]
 
@@ -149,19 +135,23 @@ def test_interruption_of_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert done == [True, False]
 
 
-def test_threads_end_with_their_owner() -> None:
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_threads_end_with_their_owner(is_closed: bool) -> None:
     """Workers end when they are closed, and when nobody refers to them any more."""
-    workers = Workers(3)
-    first = workers_begun_by(partial(workers.run, [[int], [int], [int]]))
-    assert len(first) == 2
-    workers.close()
-    assert have_ended(first)
+    workers, before = Workers(3), set(threading.enumerate())
+    workers.run([[int], [int], [int]])
+    begun = set(threading.enumerate()) - before
+    assert len(begun) == 2
 
-    second = workers_begun_by(partial(workers.run, [[int], [int]]))
-    assert len(second) == 2
-    del workers
-    gc.collect()
-    assert have_ended(second)
+    if is_closed:
+        workers.close()
+    else:
+        del workers
+        gc.collect()
+
+    for thread in begun:
+        thread.join(timeout=10.0)
+    assert not any(thread.is_alive() for thread in begun)
 
 
 def test_busy_workers_are_not_waited_for() -> None:
@@ -174,20 +164,6 @@ def test_busy_workers_are_not_waited_for() -> None:
     workers.run([[job], []])
 
     assert names == [threading.current_thread().name] * 2
-
-
-def test_limits_of_the_caller() -> None:
-    """Tasks side by side have the limits of the caller on each thread."""
-    meeting, seen = threading.Barrier(2), []
-
-    def task() -> None:
-        meeting.wait(10)
-        seen.append(current_limits().rows)
-
-    with use_limits(Limits(rows=7)):
-        Workers(2).side_by_side([task, task])
-
-    assert seen == [7, 7]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
@@ -231,25 +207,21 @@ def test_parts_of_at_most(length: int, most: int, multiple_of: int) -> None:
 
 
 def test_scratch_of_rounds_is_apart() -> None:
-    """Arrays of rounds on different threads do not overlap; on one thread memory is reused."""
-    tape, taken = NumpyTape(workers=Workers(2)), []
+    """Arrays of rounds on different threads do not overlap; on one thread memory is reused.
+
+    So is that of loops within a round, but not by rounds on other threads.
+    """
+    tape, taken, nested = NumpyTape(workers=Workers(2)), [], []
     for _ in tape.independent(range(4)):
         taken.append(tape.scratch(100))
-
-    assert np.shares_memory(taken[0], taken[1])
-    assert np.shares_memory(taken[2], taken[3])
-    assert not np.may_share_memory(taken[1], taken[2])
-
-
-def test_scratch_of_loops_within_rounds_is_apart() -> None:
-    """Memory that a loop within a round has freed is not given to rounds on other threads."""
-    tape, taken = NumpyTape(workers=Workers(2)), []
     for _ in tape.independent(range(2)):
         for _ in tape.independent(range(2)):
-            taken.append(tape.scratch(100))
+            nested.append(tape.scratch(100))
 
-    assert np.shares_memory(taken[0], taken[1])
-    assert not np.may_share_memory(taken[1], taken[2])
+    for arrays in (taken, nested):
+        assert np.shares_memory(arrays[0], arrays[1])
+        assert np.shares_memory(arrays[2], arrays[3])
+        assert not np.may_share_memory(arrays[1], arrays[2])
 
 
 def test_number_of_threads() -> None:
