@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from computations import Case, needs_compiler, passes
 from emulated_device import HostPlatform
-from nnet3_runtime_cuda import NnetComputer
 from nnet3_runtime_cuda.cuda import segments
 from nnet3_runtime_cuda.cuda.branches import (
     MOST_BRANCHES,
@@ -120,8 +119,7 @@ NARROWING = Case(
 
 def results(device: Any) -> list[np.ndarray]:
     """Outputs, derivatives and gradients of several runs."""
-    nnet = NARROWING.nnet()
-    computer = NnetComputer(nnet, NARROWING.compile(nnet), device=device)
+    computer = NARROWING.bound(device=device)
     return [array for seed in range(6) for array in passes(computer, seed)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+import weakref
 from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
@@ -226,11 +227,14 @@ def test_too_little_memory(platform: CupyPlatform, cupy: StrictCupy) -> None:
 
 
 def test_nothing_is_left_behind(cupy: StrictCupy, library: Any) -> None:
-    """When a trained network is freed, all memory is, without garbage collection."""
+    """When a trained network goes, so do all memory, without garbage collection, and its platform."""
     gc.collect()
     gc.disable()
     try:
-        computer = affine(CupyPlatform(cupy, library, 1), trainable=True, natural_gradient=True)
+        platform = CupyPlatform(cupy, library, 1)
+        reference = weakref.ref(platform)
+        computer = affine(platform, trainable=True, natural_gradient=True)
+        del platform
         for run in range(RUNS):
             computer.forward({"input": random((8, 4), run)})
             computer.backward({"output": random((8, 3), run + 100)})
@@ -242,3 +246,5 @@ def test_nothing_is_left_behind(cupy: StrictCupy, library: Any) -> None:
         assert not cupy.cuda.blocks
     finally:
         gc.enable()
+    gc.collect()
+    assert reference() is None

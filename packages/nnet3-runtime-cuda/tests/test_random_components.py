@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-import attrs
 import numpy as np
 import pytest
 from nnet3_computation.commands import Backprop, Propagate
@@ -171,27 +170,6 @@ GAP = 5
 Results = dict[str, np.ndarray]
 
 
-@attrs.frozen(kw_only=True)
-class Way:
-    """A way of giving operands.
-
-    Attributes:
-        input_apart, output_apart: Whether other columns lie between the rows, if the type allows
-            it.
-        forward_in_place, backward_in_place: Whether input and output are the same memory.
-        forward_adds, backward_adds: Whether results are added to the output's contents.
-        needless: Contents of values that the backward pass of the type does not need.
-    """
-
-    input_apart: bool = False
-    output_apart: bool = False
-    forward_in_place: bool = False
-    backward_in_place: bool = False
-    forward_adds: bool = False
-    backward_adds: bool = False
-    needless: float = 1.0
-
-
 class Runs:
     """A random component and its operands."""
 
@@ -209,30 +187,34 @@ class Runs:
         self._dy = rng.standard_normal((rows[1], dim))
         self._there = [rng.standard_normal(each.shape) for each in (self._x, self._dy)]
 
-    def results(self, way: Way) -> Results:
-        """The results, without the contents that they were added to."""
+    def results(self, *way: str) -> Results:
+        """The results of a way, without the contents that they were added to."""
         network = DeviceNnet(
             self._nnet, trainable=True, dtype=np.float64, seed=self._seed, threads=1
         )
         kernel, has, found = network.kernel(0), self.properties, {}
         memo = Memo() if has & Property.USES_MEMO else None
-        x_apart = way.input_apart and not has & Property.INPUT_CONTIGUOUS
-        y_apart = way.output_apart and not has & Property.OUTPUT_CONTIGUOUS
+        x_apart = "input apart" in way and not has & Property.INPUT_CONTIGUOUS
+        y_apart = "output apart" in way and not has & Property.OUTPUT_CONTIGUOUS
+        adds = {name: f"{name} adds" in way for name in ("forward", "backward")}
+        in_place = {name: f"{name} in place" in way for name in ("forward", "backward")}
         x = placed(self._x, apart=x_apart)
-        y = x if way.forward_in_place else placed(self._there[1], apart=y_apart)
+        y = x if in_place["forward"] else placed(self._there[1], apart=y_apart)
         tape = network.tape()
         kernel.propagate(
             Propagation(
-                tape=tape, x=x, y=y, add=way.forward_adds, indexes=self._indexes[0], memo=memo
+                tape=tape, x=x, y=y, add=adds["forward"], indexes=self._indexes[0], memo=memo
             )
         )
         tape.run()
-        found["output"] = y - self._there[1] * way.forward_adds
-        if way.forward_in_place or way.forward_adds or len(self._indexes) == 1:
+        found["output"] = y - self._there[1] * adds["forward"]
+        if in_place["forward"] or adds["forward"] or len(self._indexes) == 1:
             return found
         dy = placed(self._dy, apart=y_apart)
-        dx = dy if way.backward_in_place else placed(self._there[0], apart=x_apart)
-        needless = [np.full_like(each, way.needless) for each in (x, y)]
+        dx = dy if in_place["backward"] else placed(self._there[0], apart=x_apart)
+        needless = [
+            np.full_like(each, np.nan if "needless values" in way else 1.0) for each in (x, y)
+        ]
         tape = network.tape()
         if has & Property.STORES_STATS:
             kernel.store_stats(StatsStorage(tape=tape, y=y, memo=memo))
@@ -243,14 +225,14 @@ class Runs:
                 y=y if has & Property.BACKPROP_NEEDS_OUTPUT else needless[1],
                 dy=dy,
                 dx=dx,
-                add=way.backward_adds,
+                add=adds["backward"],
                 indexes=self._indexes[1],
                 memo=memo,
                 update=True,
             )
         )
         tape.run()
-        found["input derivative"] = dx - self._there[0] * way.backward_adds
+        found["input derivative"] = dx - self._there[0] * adds["backward"]
         found["gradient"] = network.direction
         return found | network.current().state_dict()
 
@@ -264,17 +246,22 @@ def placed(values: np.ndarray, *, apart: bool) -> np.ndarray:
     return copy
 
 
-WAYS: dict[str, tuple[Way, Property]] = {
-    "input apart": (Way(input_apart=True), Property(0)),
-    "output apart": (Way(output_apart=True), Property(0)),
-    "both apart": (Way(input_apart=True, output_apart=True), Property(0)),
-    "forward in place": (Way(forward_in_place=True), Property.PROPAGATE_IN_PLACE),
-    "backward in place": (Way(backward_in_place=True), Property.BACKPROP_IN_PLACE),
-    "forward adds": (Way(forward_adds=True), Property.PROPAGATE_ADDS),
-    "backward adds": (Way(backward_adds=True), Property.BACKPROP_ADDS),
-    "needless values": (Way(needless=np.nan), Property(0)),
+WAYS = {
+    ("input apart",): Property(0),
+    ("output apart",): Property(0),
+    ("input apart", "output apart"): Property(0),
+    ("forward in place",): Property.PROPAGATE_IN_PLACE,
+    ("backward in place",): Property.BACKPROP_IN_PLACE,
+    ("forward adds",): Property.PROPAGATE_ADDS,
+    ("backward adds",): Property.BACKPROP_ADDS,
+    ("needless values",): Property(0),
 }
-"""Ways of giving operands, with the property that a type must have for each."""
+"""Ways of giving operands, with the property that a type must have for each.
+
+Other columns can lie between the rows of input or output, if the type allows it; input and output
+can be the same memory; results can be added to the output's contents; and values that the backward
+pass of the type does not need can be anything.
+"""
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -282,11 +269,11 @@ WAYS: dict[str, tuple[Way, Property]] = {
 def test_operands_may_be_as_promised(kind: str, seed: int) -> None:
     """Results are the same for all ways of giving operands that a type's properties allow."""
     runs = Runs(kind, seed)
-    expected = runs.results(Way())
+    expected = runs.results()
 
-    for name, (way, needed) in WAYS.items():
+    for way, needed in WAYS.items():
         if needed in runs.properties:
-            for what, array in runs.results(way).items():
+            for what, array in runs.results(*way).items():
                 np.testing.assert_allclose(
-                    array, expected[what], rtol=1e-10, atol=1e-10, err_msg=f"{name}: {what}"
+                    array, expected[what], rtol=1e-10, atol=1e-10, err_msg=f"{way}: {what}"
                 )

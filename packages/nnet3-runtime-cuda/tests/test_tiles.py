@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import attrs
 import numpy as np
 import numpy.typing as npt
 import pytest
-from computations import request, single
+from computations import bound, single
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from nnet3_compiler import compile_computation
 from nnet3_descriptors.components import TimeOffsetPrecomputedIndexes
-from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from nnet3_runtime_cuda import DeviceNnet, kernels
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.cpu.threads import Workers
-from nnet3_runtime_cuda.kernels import (
-    Backpropagation,
-    Propagation,
-    convolution,
-    tile_parts,
-    tiled_product,
-)
+from nnet3_runtime_cuda.kernels import Backpropagation, Propagation, tile_parts, tiled_product
 from nnet3_runtime_cuda.kernels.heights import HeightTiles
 from nnet3_runtime_cuda.kernels.tile_parts import PART_COLUMNS, Part, TileBlocking, TileFactors
 from nnet3_runtime_cuda.kernels.time_tiles import POINTS, TimeTiles, minimal_filtering
@@ -39,35 +34,27 @@ class DirectTape(NumpyTape):
 
 @attrs.frozen(kw_only=True)
 class Layer:
-    """A TDNN component and its rows.
+    """A component, and the rows that its time offsets read.
 
     Attributes:
+        component: The type and its options, without time offsets.
+        input_dim: Columns of the input.
+        output_dim: Columns of the output.
         taps: Number of time offsets.
         distance: Rows between two time offsets.
         first: The first input row.
         rows: Output rows.
         row_stride: Rows between the inputs of neighbouring outputs: if not 1, no tiles over time.
-        input_dim: Columns of the input.
-        output_dim: Columns of the output.
-        has_bias: Whether there is a bias; without one, the component can add to its output.
     """
 
+    component: str
+    input_dim: int
+    output_dim: int
     taps: int = 2
     distance: int
     first: int = 0
     rows: int
     row_stride: int = 1
-    input_dim: int = 7
-    output_dim: int = 5
-    has_bias: bool = True
-
-    @property
-    def component(self) -> str:
-        """The type and its options, without time offsets."""
-        return (
-            f"type=TdnnComponent input-dim={self.input_dim} output-dim={self.output_dim} "
-            f"use-bias={str(self.has_bias).lower()}"
-        )
 
     @property
     def indexes(self) -> TimeOffsetPrecomputedIndexes:
@@ -103,7 +90,7 @@ class Layer:
         kernel, operands = device.kernel(0), {"tape": tape, "x": x, "y": y, "add": add}
         operands["indexes"] = self.indexes
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(convolution, "FEWEST_HEIGHTS", 1)
+            patch.setattr(kernels.convolution, "FEWEST_HEIGHTS", 1)
             kernel.propagate(Propagation(**operands))
             tape.begin_command()
             kernel.backprop(
@@ -114,49 +101,30 @@ class Layer:
         return found | ({"gradient": device.direction} if trainable else {})
 
 
+def tdnn(input_dim: int = 7, output_dim: int = 5, *, has_bias: bool = True, **rows: int) -> Layer:
+    """A TDNN component; without a bias, it can add to its output."""
+    component = (
+        f"type=TdnnComponent input-dim={input_dim} output-dim={output_dim} "
+        f"use-bias={str(has_bias).lower()}"
+    )
+    return Layer(component=component, input_dim=input_dim, output_dim=output_dim, **rows)
+
+
 FILTERS_IN, FILTERS_OUT = 16, 17
 
 
-@attrs.frozen(kw_only=True)
-class Convolution(Layer):
-    """A convolution over time and height, and its rows.
-
-    Attributes:
-        height_out: Heights of the output.
-        subsampling: Number of input heights for each output height.
-        height_offsets: Height offsets at each time offset.
-    """
-
-    height_out: int = 2
-    subsampling: int = 1
-    height_offsets: str = "-1,0,1"
-    input_dim: int = attrs.field(init=False)
-    output_dim: int = attrs.field(init=False)
-
-    @input_dim.default
-    def _input_dim(self) -> int:
-        return FILTERS_IN * self.height_out * self.subsampling
-
-    @output_dim.default
-    def _output_dim(self) -> int:
-        return FILTERS_OUT * self.height_out
-
-    @property
-    def component(self) -> str:
-        """The type and its options, without time offsets."""
-        return (
-            f"type=TimeHeightConvolutionComponent num-filters-in={FILTERS_IN} "
-            f"num-filters-out={FILTERS_OUT} height-in={self.height_out * self.subsampling} "
-            f"height-out={self.height_out} height-subsample-out={self.subsampling} "
-            f"height-offsets={self.height_offsets}"
-        )
-
-    @property
-    def by_tiles(self) -> bool:
-        """Whether tiles are possible, over time or height."""
-        has_height_tiles = self.height_offsets == "-1,0,1" and self.subsampling == 1
-        has_height_tiles = has_height_tiles and self.height_out % 2 == 0
-        return has_height_tiles or TimeTiles.around(self.indexes, self.rows, DOUBLE) is not None
+def convolution(
+    height_out: int = 2, subsampling: int = 1, height_offsets: str = "-1,0,1", **rows: int
+) -> Layer:
+    """A convolution over time and height, with so many input heights for each output height."""
+    height_in = height_out * subsampling
+    component = (
+        f"type=TimeHeightConvolutionComponent num-filters-in={FILTERS_IN} "
+        f"num-filters-out={FILTERS_OUT} height-in={height_in} height-out={height_out} "
+        f"height-subsample-out={subsampling} height-offsets={height_offsets}"
+    )
+    dims = {"input_dim": FILTERS_IN * height_in, "output_dim": FILTERS_OUT * height_out}
+    return Layer(component=component, **dims, **rows)
 
 
 @pytest.fixture(autouse=True)
@@ -181,20 +149,17 @@ def layers(draw: st.DrawFn) -> Layer:
     rows = {"distance": distance, "first": draw(st.integers(0, 2)), "taps": taps}
     rows["rows"] = draw(st.integers(least, least + 60))
     if draw(st.booleans()):
-        return Layer(
-            **rows,
-            input_dim=draw(st.integers(1, 9)),
-            output_dim=draw(st.integers(1, 9)),
-            has_bias=draw(st.booleans()),
+        return tdnn(
+            draw(st.integers(1, 9)), draw(st.integers(1, 9)), has_bias=draw(st.booleans()), **rows
         )
-    found = Convolution(
-        **rows,
-        row_stride=draw(st.sampled_from([1, 1, 2])),
-        height_out=draw(st.integers(2, 4)),
-        subsampling=draw(st.integers(1, 2)),
-        height_offsets=draw(st.sampled_from(["-1,0,1", "0", "0,1"])),
+    height_out, subsampling = draw(st.integers(2, 4)), draw(st.integers(1, 2))
+    offsets, stride = (
+        draw(st.sampled_from(["-1,0,1", "0", "0,1"])),
+        draw(st.sampled_from([1, 1, 2])),
     )
-    assume(found.by_tiles)
+    found = convolution(height_out, subsampling, offsets, row_stride=stride, **rows)
+    has_height_tiles = offsets == "-1,0,1" and subsampling == 1 and height_out % 2 == 0
+    assume(has_height_tiles or TimeTiles.around(found.indexes, found.rows, DOUBLE) is not None)
     return found
 
 
@@ -222,11 +187,11 @@ def test_values_are_those_of_direct_sums(
 
 
 WIDE = [
-    Layer(distance=8, rows=300, input_dim=640, output_dim=64),
-    Layer(distance=8, rows=300, input_dim=64, output_dim=640),
+    tdnn(640, 64, distance=8, rows=300),
+    tdnn(64, 640, distance=8, rows=300),
 ]
 HIGH = [
-    Convolution(taps=3, distance=2, first=1, rows=203, row_stride=stride, height_out=heights)
+    convolution(heights, taps=3, distance=2, first=1, rows=203, row_stride=stride)
     for stride in (1, 2)
     for heights in (5, 6)
 ]
@@ -271,9 +236,9 @@ def test_values_do_not_depend_on_threads(
 @pytest.mark.parametrize(
     ("layer", "limit"),
     [
-        (Layer(distance=2, rows=50), 1e-11),
-        (Layer(distance=2, rows=50, has_bias=False), 1e-11),
-        (Convolution(taps=3, distance=2, first=1, rows=50), 2e-10),
+        (tdnn(distance=2, rows=50), 1e-11),
+        (tdnn(distance=2, rows=50, has_bias=False), 1e-11),
+        (convolution(taps=3, distance=2, first=1, rows=50), 2e-10),
     ],
 )
 def test_natural_gradient_is_that_of_direct_sums(layer: Layer, limit: float, first: bool) -> None:
@@ -285,8 +250,10 @@ def test_natural_gradient_is_that_of_direct_sums(layer: Layer, limit: float, fir
     assert_near(tiled, direct, other=1e-11, gradient=limit)
 
 
-@pytest.mark.parametrize("kind", [Layer, Convolution])
-def test_tiles_can_be_switched_off(kind: type[Layer], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [tdnn, convolution])
+def test_tiles_can_be_switched_off(
+    kind: Callable[..., Layer], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With NNET3_TILES=0, all values are those of direct products, to the last bit."""
     layer = kind(taps=3, distance=5, first=1, rows=203)
     tiled, direct = layer.run(NumpyTape()), layer.run(DirectTape())
@@ -302,13 +269,13 @@ def test_tiles_can_be_switched_off(kind: type[Layer], monkeypatch: pytest.Monkey
 def test_training_forward_is_precise() -> None:
     """Errors of the forward pass are smaller in training, where gradients amplify them."""
     nnet = single("type=TdnnComponent input-dim=256 output-dim=256 time-offsets=-1,0,1", dim=256)
-    wanted = request(inputs=range(-1, 1025), outputs=range(1024), sequences=1, training=False)
-    computation = compile_computation(nnet, wanted)
     x = np.random.default_rng(0).standard_normal((1026, 256), dtype=np.float32)
 
     def output(*, trainable: bool = False, dtype: npt.DTypeLike = np.float32) -> np.ndarray:
-        device = DeviceNnet(nnet, threads=1, trainable=trainable, dtype=dtype)
-        return NnetComputer(device, computation).forward({"input": x})["output"]
+        options = {"threads": 1, "trainable": trainable, "dtype": dtype}
+        asked = {"sequences": 1, "training": False}
+        computer = bound(nnet, range(-1, 1025), range(1024), **asked, **options)
+        return computer.forward({"input": x})["output"]
 
     exact = output(dtype=DOUBLE)
     in_training, in_use = (np.abs(output(trainable=is_so) - exact).max() for is_so in (True, False))
