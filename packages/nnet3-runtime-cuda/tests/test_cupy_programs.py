@@ -227,7 +227,7 @@ def test_too_little_memory(platform: CupyPlatform, cupy: StrictCupy) -> None:
 
 
 def test_nothing_is_left_behind(cupy: StrictCupy, library: Any) -> None:
-    """When a trained network goes, so do all memory, without garbage collection, and its platform."""
+    """When a trained network goes, so does all memory, without a collection; and its platform."""
     gc.collect()
     gc.disable()
     try:
