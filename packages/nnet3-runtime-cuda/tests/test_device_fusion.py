@@ -36,29 +36,27 @@ def numbers(operations: list[Operation]) -> list[list[int]]:
 A, B, C, D, E, F = (matrix(number) for number in range(6))
 
 
-def test_operation_goes_back_to_its_group() -> None:
-    """An operation can be done before a kernel that does not touch its memory."""
-    assert numbers([add(A, B, C), kernel((D,), (E,)), add(C, B, F)]) == [[0, 2], [1]]
-
-
-def test_group_comes_to_its_operation() -> None:
-    """If that kernel must come first, the group can still be done after it."""
-    assert numbers([add(A, B, C), kernel((D,), (E,)), add(C, E, F)]) == [[1], [0, 2]]
-    assert numbers([add(A, B, C), kernel((F,), (E,)), add(C, B, F)]) == [[1], [0, 2]]
+BACK, BEHIND, APART = [[0, 2], [1]], [[1], [0, 2]], [[0], [1], [2]]
+"""The last operation goes back to its group, which can also come behind the kernel; or neither."""
 
 
 @pytest.mark.parametrize(
-    "between", [kernel((C,), (E,)), kernel((D,), (B,)), kernel((D,), (A,))], ids=["C", "B", "A"]
+    ("between", "last", "groups"),
+    [
+        (kernel((D,), (E,)), add(C, B, F), BACK),
+        (kernel((D,), (E,)), add(C, E, F), BEHIND),  # reads what the kernel writes
+        (kernel((F,), (E,)), add(C, B, F), BEHIND),  # overwrites what the kernel reads
+        (kernel((C,), (E,)), add(E, D, F), APART),  # the kernel reads what the first has written
+        (kernel((D,), (B,)), add(B, D, F), APART),  # or overwrites what the first has read
+        (kernel((D,), (A,)), add(A, D, F), APART),
+        (kernel((D,), ()), add(C, B, F), APART),  # may touch anything, by a table of addresses
+    ],
 )
-def test_order_is_kept_where_it_matters(between: Special) -> None:
-    """A kernel stays between the operation that it depends on and the one that depends on it."""
-    needs = between.written[0]
-    assert numbers([add(A, B, C), between, add(needs, D, F)]) == [[0], [1], [2]]
-
-
-def test_nothing_passes_what_may_touch_anything() -> None:
-    """A kernel with a table of addresses keeps its place."""
-    assert numbers([add(A, B, C), kernel((D,), ()), add(C, B, F)]) == [[0], [1], [2]]
+def test_order_is_kept_where_it_matters(
+    between: Special, last: Map, groups: list[list[int]]
+) -> None:
+    """Two operations share a group on either side of a kernel that does not depend on them."""
+    assert numbers([add(A, B, C), between, last]) == groups
 
 
 @pytest.fixture

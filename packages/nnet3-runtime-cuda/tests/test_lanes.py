@@ -125,15 +125,14 @@ def test_own_rows_need_no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     tape.multiply(z, 2.0, z)
     tape.matmul(z, np.eye(6), x)
     tape.add(x[:, :3], z[:, 3:], y[:, :3])
-    (job,) = tape.take()
-    assert isinstance(job, Lanes)
-    assert not any(lane.posts for lane in job.lanes)
-
+    (alone,) = tape.take()
     tape.add(x, y, z)
     tape.add(z[:-1], z[1:], x[1:])
-    (job,) = tape.take()
-    assert isinstance(job, Lanes)
-    assert 1 <= sum(len(lane.posts) for lane in job.lanes) <= 2  # rows at the border
+    (at_border,) = tape.take()
+
+    counts = [sum(len(lane.posts) for lane in job.lanes) for job in (alone, at_border)]
+    assert counts[0] == 0
+    assert 1 <= counts[1] <= 2
 
 
 @given(st.integers(1, 3), st.integers(0, 2**32 - 1))
