@@ -69,7 +69,7 @@ CORES = {
 }
 """Processors that OpenBLAS has products of their own for, and what a processor needs for those."""
 
-BY_MKL = ("bf16", "blas", "blas_threads", "computer", "operations", "random_components")
+BY_MKL = ("bf16", "blas_threads", "computer", "operations", "products", "random_components")
 """Tests whose products MKL computes, where it is installed."""
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
