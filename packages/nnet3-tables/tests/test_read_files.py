@@ -1,7 +1,6 @@
 """The values of a table as open files, and packed tables."""
 
 import gzip
-import re
 import struct
 import tracemalloc
 from pathlib import Path
@@ -36,30 +35,6 @@ def test_script_and_archive(tmp_path: Path) -> None:
     assert _contents(f"ark:{tmp_path}/x.ark") == expected
     assert _contents(f"ark:cat {tmp_path}/x.ark |") == expected
     assert _contents("ark:/dev/null") == {}
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("a touch ran |", "line 1: 'a' is to come from a command ('touch ran |'), and data does"),
-        ("a none.wav", "line 1: 'a' at none.wav: No such file or directory"),
-        ("a none.wav:17", "line 1: 'a' at none.wav: No such file or directory"),
-        ("a x.ark[0:3]", "line 1: 'a': expected a file, found a range: x.ark[0:3]"),
-        ("a .", "line 1: 'a' at .: Is a directory"),
-    ],
-)
-def test_lines_that_cannot_be_opened(
-    line: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A line that is a command, or whose file cannot be opened, is named; nothing runs."""
-    monkeypatch.chdir(tmp_path)
-    Path("x.scp").write_text(f"{line}\n", encoding="utf-8")
-    [(_, opened)] = read_files("scp:x.scp")
-
-    with pytest.raises(TableError, match=re.escape(message)), opened():
-        pass
-
-    assert not Path("ran").exists()
 
 
 def test_values_of_archives_that_are_not_read(tmp_path: Path) -> None:
