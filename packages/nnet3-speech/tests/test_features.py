@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kaldi_cases import FEATURES, options
-from nnet3_speech import FbankOptions, FeatureExtractor, MfccOptions, SpeechError, read_wav
+from nnet3_speech import FbankOptions, FeatureExtractor, MfccOptions, read_wav
 from nnet3_speech.options import options_of, read_options
 
 DATA = Path(__file__).parent / "data"
@@ -137,7 +137,7 @@ def test_silence() -> None:
 
 
 def test_another_rate() -> None:
-    """A tone has nearly the same features at another rate, resampled; else the rate is refused."""
+    """A tone has nearly the same features at another rate, resampled."""
     features = []
     for rate in (16000, 22050, 44100, 8000):
         tone = 5000 * np.sin(2 * np.pi * 700 * np.arange(rate // 2) / rate)
@@ -147,19 +147,6 @@ def test_another_rate() -> None:
         features.append(extractor.compute(tone + _noise(len(tone)) / 1e4, rate)[5:40, 0])
     for other in features[1:]:
         np.testing.assert_allclose(other, features[0], atol=0.01)
-
-    with pytest.raises(SpeechError) as caught:
-        FeatureExtractor(MfccOptions()).compute(tone, 8000)
-    assert str(caught.value) == (
-        "the recording has 8000 samples in a second, the model wants 16000 (--sample-frequency); "
-        "--allow-upsample=true would resample it"
-    )
-    with pytest.raises(SpeechError, match=r"44100 .* wants 16000 .*--allow-downsample=true would"):
-        FeatureExtractor(MfccOptions(allow_upsample=True)).stream(44100)
-    with pytest.raises(SpeechError, match=r"whole numbers of samples .* found 8000\.5 "):
-        FeatureExtractor(MfccOptions(allow_upsample=True)).stream(8000.5)
-    with pytest.raises(SpeechError, match="rates up to 1000000 samples in a second, found 2000000"):
-        FeatureExtractor(MfccOptions(allow_downsample=True)).stream(2000000)
 
 
 def test_frames_are_forgotten() -> None:
@@ -171,16 +158,6 @@ def test_frames_are_forgotten() -> None:
     assert stream._computer.num_frames_ready == 298
     with pytest.raises((RuntimeError, IndexError)):
         stream._computer.get_frame(297)
-
-
-def test_finished_stream() -> None:
-    """A finished stream takes no more."""
-    stream = FeatureExtractor(MfccOptions()).stream(16000)
-    assert stream.finish().shape == (0, 13)
-
-    for call in (stream.finish, lambda: stream.push([0.0])):
-        with pytest.raises(SpeechError, match="the recording is finished: begin another stream"):
-            call()
 
 
 def test_import_is_light() -> None:

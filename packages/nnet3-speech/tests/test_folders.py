@@ -3,10 +3,9 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nnet3_speech import ModelFolder, SpeechError
+from nnet3_speech import ModelFolder
 from nnet3_speech.folders import inside
 
 
@@ -97,37 +96,6 @@ def test_a_file_beside_the_folder(tmp_path: Path) -> None:
     (tmp_path / "final.ie").write_text("")
 
     assert folder.named(f"{tmp_path / 'final.ie'}", "") == tmp_path / "final.ie"
-
-
-@pytest.mark.parametrize(
-    ("texts", "message"),
-    [
-        (None, ": expected the folder of a model, found no folder"),
-        ({"README": ""}, ": expected the folder of a model, with am/final.mdl, final.mdl, "),
-        (
-            {"frame_subsampling_factor": "three"},
-            "/frame_subsampling_factor: the file cannot be read: expected an integer",
-        ),
-        (
-            {"conf/model.conf": "--beams=3"},
-            "/conf/model.conf: unknown option --beams; did you mean 'beam'?",
-        ),
-        (
-            {"conf/model.conf": "--frame-subsampling-factor=0"},
-            "/conf/model.conf: --frame-subsampling-factor=0: expected 1 or more",
-        ),
-    ],
-)
-def test_faults(texts: dict[str, str] | None, message: str, tmp_path: Path) -> None:
-    """What cannot be a model's folder is said with its path."""
-    path = tmp_path / "model"
-    if texts is not None:
-        _folder(path, texts)
-
-    with pytest.raises(SpeechError) as caught:
-        ModelFolder.read(path)
-
-    assert str(caught.value).startswith(f"{path}{message}")
 
 
 @given(st.text(max_size=300))

@@ -70,6 +70,13 @@ def test_likelihoods_of_full_covariances(seed: int) -> None:
         np.testing.assert_allclose(row, expected, rtol=1e-4, atol=1e-3)
 
 
+def test_likelihood_without_an_end() -> None:
+    """A frame far from all Gaussians has no finite likelihood, and gives no warning."""
+    mixture = full_mixture(np.random.default_rng(0), 1, 2)
+
+    assert mixture.log_likelihoods(np.full((3, 2), 1e30, np.float32)).tolist() == [[-np.inf]] * 3
+
+
 @given(seed=seeds)
 def test_chosen_posteriors(seed: int) -> None:
     """The posteriors are those of the definition, for thresholds of one's own for each frame."""

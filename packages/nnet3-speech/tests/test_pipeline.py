@@ -5,7 +5,6 @@ import pickle
 import shutil
 from pathlib import Path
 
-import attrs
 import numpy as np
 import pytest
 from hypothesis import given
@@ -99,6 +98,12 @@ def online_folder(root: Path, **more: str) -> ModelFolder:
     )
 
 
+@pytest.fixture(scope="module")
+def with_ivectors(tmp_path_factory: pytest.TempPathFactory) -> FeaturePipeline:
+    """The pipeline of a folder of Vosk."""
+    return FeaturePipeline.of(vosk_folder(tmp_path_factory.mktemp("vosk")), with_ivectors=True)
+
+
 def test_ivectors(tmp_path: Path) -> None:
     """i-vectors are those of the files and options of the folder, in both layouts."""
     for make, max_count in ((vosk_folder, 100.0), (online_folder, 50.0)):
@@ -113,14 +118,13 @@ def test_ivectors(tmp_path: Path) -> None:
         assert (found.ivector_period, pipeline.ivector_dim) == (10, extractor.ivector_dim)
 
 
-def test_speaker(tmp_path: Path) -> None:
+def test_speaker(with_ivectors: FeaturePipeline) -> None:
     """What a recording tells of a speaker changes the i-vectors of the next."""
-    pipeline = FeaturePipeline.of(vosk_folder(tmp_path), with_ivectors=True)
-    first = pipeline.stream(16000)
+    first = with_ivectors.stream(16000)
     first.push(SAMPLES)
     first.finish()
 
-    after = pipeline.compute(SAMPLES, 16000, first.speaker).online_ivectors
+    after = with_ivectors.compute(SAMPLES, 16000, first.speaker).online_ivectors
 
     extractor = OnlineIvectorExtractor.of_folder(EXTRACTOR, max_count=100.0)
     _, state = extractor.compute(fbank())
@@ -202,28 +206,16 @@ def test_xvectors(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.integers(0, len(SAMPLES)), max_size=8))
-def test_streams_of_ivectors(tmp_path_factory: pytest.TempPathFactory, cuts: list[int]) -> None:
-    """However a recording is cut, its i-vectors are those of the whole."""
-    pipeline = FeaturePipeline.of(vosk_folder(tmp_path_factory.mktemp("model")), with_ivectors=True)
-    stream = pipeline.stream(16000)
-
-    parts = [stream.push(piece).online_ivectors for piece in np.split(SAMPLES, sorted(cuts))]
-
-    parts.append(stream.finish().online_ivectors)
-    whole = pipeline.compute(SAMPLES, 16000).online_ivectors
-    np.testing.assert_allclose(np.concatenate(parts), whole, atol=1e-4)
-
-
-@given(st.lists(st.integers(0, len(SAMPLES)), max_size=8))
-def test_streams(pipeline: FeaturePipeline, cuts: list[int]) -> None:
+def test_streams(with_ivectors: FeaturePipeline, cuts: list[int]) -> None:
     """However a recording is cut, a stream gives what the whole has."""
-    stream = pipeline.stream(16000)
+    stream = with_ivectors.stream(16000)
 
-    parts = [stream.push(piece).features for piece in np.split(SAMPLES, sorted(cuts))]
+    parts = [*map(stream.push, np.split(SAMPLES, sorted(cuts))), stream.finish()]
 
-    parts.append(stream.finish().features)
-    whole = pipeline.compute(SAMPLES, 16000).features
-    np.testing.assert_array_equal(np.concatenate(parts), whole)
+    whole = with_ivectors.compute(SAMPLES, 16000)
+    np.testing.assert_array_equal(np.concatenate([each.features for each in parts]), whole.features)
+    ivectors = np.concatenate([each.online_ivectors for each in parts])
+    np.testing.assert_allclose(ivectors, whole.online_ivectors, atol=1e-4)
 
 
 def test_online_folder(tmp_path: Path) -> None:
@@ -236,40 +228,6 @@ def test_online_folder(tmp_path: Path) -> None:
     )
 
     assert FeaturePipeline.of(folder).dim == 7
-
-
-def test_speaker_of_another_model(tmp_path: Path) -> None:
-    """A speaker is refused by a model with other Gaussians, statistics or parts."""
-    own = FeaturePipeline.of(vosk_folder(tmp_path), with_ivectors=True)
-    assert own.ivectors is not None
-    extractor = own.ivectors.extractor
-    moved = attrs.evolve(extractor, projections=extractor.projections[::-1])
-    other = attrs.evolve(own, ivectors=attrs.evolve(own.ivectors, extractor=moved))
-    without = attrs.evolve(own, ivectors=None)
-    stream = other.stream(16000)
-    stream.push(SAMPLES)
-
-    own.stream(16000, own.stream(16000).speaker)
-    with pytest.raises(SpeechError, match="expected one of this extractor, found one of another"):
-        own.stream(16000, stream.speaker)
-    with pytest.raises(SpeechError, match="which has no ivectors"):
-        without.stream(16000, stream.speaker)
-    with pytest.raises(SpeechError, match="speaker: expected Speaker, found PipelineStream"):
-        own.stream(16000, stream)  # type: ignore[arg-type]
-    with pytest.raises(SpeechError, match="speaker: expected Speaker, found dict"):
-        own.stream(16000, {})  # type: ignore[arg-type]
-
-
-def test_speaker_with_other_statistics(pipeline: FeaturePipeline) -> None:
-    """Statistics of many speakers, which normalise features, tell models apart, too."""
-    state = OnlineCmvnState(of_all=cmvn_stats(np.ones((9, 5))))
-    other = OnlineCmvnState(of_all=cmvn_stats(np.zeros((9, 5))))
-    one, another = (
-        attrs.evolve(pipeline, cmvn=(OnlineCmvnOptions(), each)) for each in (state, other)
-    )
-
-    with pytest.raises(SpeechError, match="found other statistics of many speakers"):
-        one.stream(16000, another.stream(16000).speaker)
 
 
 def test_pickles(tmp_path: Path) -> None:

@@ -17,10 +17,8 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nnet3_descriptors import FileError
 from nnet3_speech import (
     Plda,
-    SpeechError,
     apply_transform,
     estimate_lda,
     normalize_length,
@@ -67,17 +65,15 @@ def log_density(values: Array, covariance: Array) -> float:
 # ---- files ----
 
 
-def test_file_comes_back() -> None:
+def test_file_comes_back(tmp_path: Path) -> None:
     """Kaldi's file is written byte for byte, and its text reads as the same text."""
-    plda, binary, text, again = Plda.read(KALDI / "plda"), *(io.BytesIO() for _ in range(3))
-    with pytest.raises(FileError, match="cannot write '<stream>'"):
-        plda.write(io.StringIO())
-    plda.write(binary)
+    plda, text, again = Plda.read(KALDI / "plda"), io.BytesIO(), io.BytesIO()
+    plda.write(tmp_path / "plda")
     plda.write(text, binary=False)
     Plda.read(io.BytesIO(text.getvalue())).write(again, binary=False)
 
     assert plda.dim == 12
-    assert binary.getvalue() == (KALDI / "plda").read_bytes()
+    assert (tmp_path / "plda").read_bytes() == (KALDI / "plda").read_bytes()
     assert text.getvalue() == again.getvalue()
     assert text.getvalue().startswith(b"<Plda>  [ 0.777145 0.4816283 0.5883141 ")
     assert text.getvalue().endswith(b" 0.07712622 0.04510998 ]\n</Plda> ")
@@ -90,13 +86,6 @@ def test_copies_are_read_only() -> None:
     for twin in (copy.copy(plda), copy.deepcopy(plda), pickle.loads(pickle.dumps(plda))):  # noqa: S301
         np.testing.assert_array_equal(twin.matrix, plda.matrix)
         assert not any(each.flags.writeable for each in (twin.mean, twin.matrix, twin.psi))
-
-
-def test_path(tmp_path: Path) -> None:
-    """A path is read and written, too."""
-    Plda.read(KALDI / "plda").write(tmp_path / "plda")
-
-    assert (tmp_path / "plda").read_bytes() == (KALDI / "plda").read_bytes()
 
 
 # ---- scores ----
@@ -190,8 +179,6 @@ def test_smoothing() -> None:
     smoothed = covariances(plda.smoothed(0.1))
 
     np.testing.assert_allclose(smoothed, [within + 0.1 * between, between], atol=1e-12)
-    with pytest.raises(SpeechError, match=r"expected a factor from 0 to 1, found 1\.5"):
-        plda.smoothed(1.5)
 
 
 @given(seed=st.integers(0, 2**32 - 1))
