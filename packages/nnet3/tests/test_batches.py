@@ -32,18 +32,13 @@ from small_networks import stacked
 
 DIM, IVECTOR_DIM = 3, 2
 
-FEED_FORWARD = """
-    input-node name=input dim=3
-    input-node name=ivector dim=2
-    component name=tdnn type=NaturalGradientAffineComponent input-dim=11 output-dim=8
-    component-node name=tdnn component=tdnn input=Append(Offset(input, -2), input, \
-Offset(input, 3), ReplaceIndex(ivector, t, 0))
-    component name=relu type=RectifiedLinearComponent dim=8
-    component-node name=relu component=relu input=tdnn
-    component name=last type=NaturalGradientAffineComponent input-dim=16 output-dim=4
-    component-node name=last component=last input=Append(Offset(relu, -3), relu)
-    output-node name=output input=last
-"""
+FEED_FORWARD = "input-node name=ivector dim=2\n" + stacked(
+    3,
+    "tdnn NaturalGradientAffine input-dim=11 output-dim=8",
+    "relu RectifiedLinear dim=8",
+    "last NaturalGradientAffine input-dim=16 output-dim=4 input=Append(Offset(relu, -3), relu)",
+    splice="Append(Offset(input, -2), input, Offset(input, 3), ReplaceIndex(ivector, t, 0))",
+)
 
 WIDTH = 40
 
@@ -67,16 +62,13 @@ def recurrent(offset: int) -> str:
 
 def of_hidden(descriptor: str) -> str:
     """A network whose output reads a hidden layer or one that sees the i-vector alone."""
-    return f"""
-    input-node name=input dim=3
-    input-node name=ivector dim=2
-    component name=hidden type=NaturalGradientAffineComponent input-dim=9 output-dim=6
-    component-node name=hidden component=hidden input=Append(Offset(input, -1), input, \
-Offset(input, 1))
-    component name=of-ivector type=NaturalGradientAffineComponent input-dim=2 output-dim=6
-    component-node name=of-ivector component=of-ivector input=ivector
-    output-node name=output input={descriptor}
-"""
+    hidden = "hidden NaturalGradientAffine input-dim=9 output-dim=6"
+    of_ivector = "of-ivector NaturalGradientAffine input-dim=2 output-dim=6 input=ivector"
+    splice = "Append(Offset(input, -1), input, Offset(input, 1))"
+    config = stacked(3, hidden, of_ivector, splice=splice)
+    return "input-node name=ivector dim=2\n" + config.replace(
+        "name=output input=of-ivector", f"name=output input={descriptor}"
+    )
 
 
 def network(config: str) -> Nnet:
@@ -396,45 +388,32 @@ POOLING = stacked(
 )
 
 
-def then_raises() -> Iterator[tuple[str, np.ndarray]]:
-    """Utterances whose archive is damaged."""
-    yield from utterances([20, 30])
-    raise OSError("the archive is damaged")
-
-
-BAD = np.full((9, DIM), np.inf, np.float32)
-
-
 @pytest.mark.parametrize(
-    ("method", "items", "error", "message"),
+    ("method", "last", "message"),
     [
-        (
-            "compute_many",
-            [*utterances([20, 30]), ("bad", BAD)],
-            RunError,
-            "'bad': .*not finite|inf",
-        ),
-        ("compute_many", [*utterances([20, 30]), 5], RunError, "item 2: expected a pair"),
-        ("compute_many", then_raises(), OSError, "damaged"),
-        (
-            "xvectors",
-            [*utterances([20, 30]), ("bad", np.ones((4, DIM)))],
-            RunError,
-            "'bad': cannot compute",
-        ),
-        ("xvectors", [*utterances([20, 30]), ("bad", None)], RunError, "'bad': .* node 'input'"),
+        ("compute_many", ("bad", np.full((9, DIM), np.inf)), "'bad': .*not finite|inf"),
+        ("compute_many", 5, "item 2: expected a pair"),
+        ("compute_many", OSError("the archive is damaged"), "damaged"),
+        ("xvectors", ("bad", np.ones((4, DIM))), "'bad': cannot compute"),
+        ("xvectors", ("bad", None), "'bad': .* node 'input'"),
     ],
 )
-def test_errors_come_after_results(
-    method: str, items: object, error: type[Exception], message: str
-) -> None:
+def test_errors_come_after_results(method: str, last: object, message: str) -> None:
     """Results of earlier utterances come first; then an error names the utterance."""
+
+    def items() -> Iterator[object]:
+        yield from utterances([20, 30])
+        if isinstance(last, OSError):
+            raise last
+        yield last
+
     pools = method == "xvectors"
     options = {"min_chunk_size": 1} if pools else {}
-    results = getattr(Model(network(POOLING if pools else recurrent(-1))), method)(items, **options)
+    model = Model(network(POOLING if pools else recurrent(-1)))
+    results = getattr(model, method)(items(), **options)
 
     assert [next(results)[0] for _ in range(2)] == [key for key, _ in utterances([20, 30])]
-    with pytest.raises(error, match=message):
+    with pytest.raises(OSError if isinstance(last, OSError) else RunError, match=message):
         next(results)
 
 

@@ -44,27 +44,6 @@ def test_the_least_recently_used_goes_first() -> None:
     assert len(compiler) == 2
 
 
-def compile_in_threads(
-    compiler: CachingCompiler, count: int, begun: threading.Event, go_on: threading.Event
-) -> list[object]:
-    """The results of threads with the same request, which all wait until the last has come."""
-    results: list[object] = []
-
-    def compile_and_keep() -> None:
-        with contextlib.suppress(KeyboardInterrupt):
-            results.append(compiler.compile(request_of(5)))
-
-    threads = [threading.Thread(target=compile_and_keep) for _ in range(count)]
-    threads[0].start()
-    assert begun.wait(10)
-    for thread in threads[1:]:
-        thread.start()
-    go_on.set()
-    for thread in threads:
-        thread.join(10)
-    return results
-
-
 def test_ctrl_c_at_any_line() -> None:
     """After Ctrl-C at any line before the last ones, the next thread compiles the request."""
     lines, first = inspect.getsourcelines(CachingCompiler._compile)
@@ -107,7 +86,20 @@ def test_threads_that_want_the_same_compile_it_once(
 
     monkeypatch.setattr(nnet3_compiler, "compile_computation", compile_slowly)
 
-    results = compile_in_threads(CachingCompiler(network()), count, begun, go_on)
+    compiler, results = CachingCompiler(network()), []
+
+    def compile_and_keep() -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            results.append(compiler.compile(request_of(5)))
+
+    threads = [threading.Thread(target=compile_and_keep) for _ in range(count)]
+    threads[0].start()
+    assert begun.wait(10)
+    for thread in threads[1:]:
+        thread.start()
+    go_on.set()
+    for thread in threads:
+        thread.join(10)
 
     assert len(calls) == 1 + is_interrupted
     assert len(results) == count - is_interrupted

@@ -11,37 +11,27 @@ import numpy as np
 import pytest
 from nnet3 import Model, load
 from nnet3_descriptors import parse_config, write_nnet
+from small_networks import stacked
 
-NETWORK = """
-input-node name=input dim=96
-component name=fixed type=FixedAffineComponent input-dim=96 output-dim=128
-component-node name=fixed component=fixed input=input
-component name=affine type=NaturalGradientAffineComponent input-dim=256 output-dim=128
-component-node name=affine component=affine input=Append(Offset(fixed, -1), fixed)
-component name=relu type=RectifiedLinearComponent dim=128
-component-node name=relu component=relu input=affine
-component name=linear type=LinearComponent input-dim=128 output-dim=128
-component-node name=linear component=linear input=relu
-component name=block type=BlockAffineComponent input-dim=128 output-dim=256 num-blocks=2
-component-node name=block component=block input=Sum(linear, relu)
-component name=repeated type=RepeatedAffineComponent input-dim=256 output-dim=256 num-repeats=2
-component-node name=repeated component=repeated input=block
-component name=tdnn type=TdnnComponent input-dim=256 output-dim=256 time-offsets=-1,0,1
-component-node name=tdnn component=tdnn input=repeated
-component name=conv type=TimeHeightConvolutionComponent num-filters-in=64 num-filters-out=64 \
-height-in=4 height-out=4 height-offsets=-1,0,1 time-offsets=-1,0,1
-component-node name=conv component=conv input=tdnn
-component name=pool type=ConvolutionComponent input-x-dim=16 input-y-dim=16 input-z-dim=1 \
-filt-x-dim=9 filt-y-dim=8 filt-x-step=1 filt-y-step=8 num-filters=64
-component-node name=pool component=pool input=conv
-component name=lstm-w type=AffineComponent input-dim=1088 output-dim=256
-component-node name=lstm-w component=lstm-w input=Append(pool, IfDefined(Offset(lstm.m, -1)))
-component name=lstm type=LstmNonlinearityComponent cell-dim=64
-component-node name=lstm component=lstm input=Append(lstm-w, IfDefined(Offset(lstm.c, -1)))
-dim-range-node name=lstm.c input-node=lstm dim-offset=0 dim=64
-dim-range-node name=lstm.m input-node=lstm dim-offset=64 dim=64
-output-node name=output input=lstm.m
-"""
+NETWORK = stacked(
+    96,
+    "fixed FixedAffine input-dim=96 output-dim=128",
+    "affine NaturalGradientAffine input-dim=256 output-dim=128 "
+    "input=Append(Offset(fixed, -1), fixed)",
+    "relu RectifiedLinear dim=128",
+    "linear Linear input-dim=128 output-dim=128",
+    "block BlockAffine input-dim=128 output-dim=256 num-blocks=2 input=Sum(linear, relu)",
+    "repeated RepeatedAffine input-dim=256 output-dim=256 num-repeats=2",
+    "tdnn Tdnn input-dim=256 output-dim=256 time-offsets=-1,0,1",
+    "conv TimeHeightConvolution num-filters-in=64 num-filters-out=64 height-in=4 height-out=4 "
+    "height-offsets=-1,0,1 time-offsets=-1,0,1",
+    "pool Convolution input-x-dim=16 input-y-dim=16 input-z-dim=1 filt-x-dim=9 filt-y-dim=8 "
+    "filt-x-step=1 filt-y-step=8 num-filters=64",
+    "lstm-w Affine input-dim=1088 output-dim=256 input=Append(pool, IfDefined(Offset(lstm.m, -1)))",
+    "lstm LstmNonlinearity cell-dim=64 input=Append(lstm-w, IfDefined(Offset(lstm.c, -1)))",
+).replace("input=lstm ", "input=lstm.m ")
+NETWORK += "dim-range-node name=lstm.c input-node=lstm dim-offset=0 dim=64\n"
+NETWORK += "dim-range-node name=lstm.m input-node=lstm dim-offset=64 dim=64\n"
 
 USED = """
 import os, sys

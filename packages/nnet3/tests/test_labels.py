@@ -8,20 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from nnet3 import load
-from nnet3_descriptors import AcousticModel, parse_config, write_acoustic_model, write_nnet
+from nnet3_descriptors import AcousticModel, write_acoustic_model, write_nnet
 from nnet3_descriptors.model_files import HmmState, TransitionModel
 from nnet3_runtime_cuda import RunError
 from nnet3_speech.hmm import PhoneState
+from small_networks import network, stacked
 
-NETWORK = """
-input-node name=input dim=4
-component name=affine type=NaturalGradientAffineComponent input-dim=4 output-dim=4
-component name=softmax type=LogSoftmaxComponent dim=4
-component-node name=affine component=affine input=input
-component-node name=softmax component=softmax input=affine
-output-node name=output input=affine
-output-node name=output-xent input=softmax
-"""
+NETWORK = stacked(
+    4, "affine NaturalGradientAffine input-dim=4 output-dim=4", "softmax LogSoftmax dim=4"
+).replace(
+    "output-node name=output ",
+    "output-node name=output input=affine\noutput-node name=output-xent ",
+)
 STATES = (
     HmmState(forward_pdf_class=0, self_loop_pdf_class=1, transitions=((0, 0.5), (1, 0.5))),
     HmmState(forward_pdf_class=-1, self_loop_pdf_class=-1, transitions=()),
@@ -35,7 +33,7 @@ MODEL = AcousticModel(
         log_probs=np.log([1.0, 0.5, 0.5, 0.5, 0.5]).astype(np.float32),
         chain=True,
     ),
-    nnet=parse_config(NETWORK, rng=np.random.default_rng(0)),
+    nnet=network(NETWORK),
     left_context=0,
     right_context=0,
     priors=(),

@@ -31,16 +31,13 @@ from nnet3_runtime_cuda import NnetComputer, RunError
 from small_networks import WITH_IVECTOR, network, stacked
 from threadpoolctl import threadpool_info
 
-TDNN = """
-input-node name=input dim=4
-component name=affine type=AffineComponent input-dim=12 output-dim=5
-component name=relu type=RectifiedLinearComponent dim=5
-component name=last type=AffineComponent input-dim=10 output-dim=3
-component-node name=affine component=affine input=Append(Offset(input, -2), input, Offset(input, 1))
-component-node name=relu component=relu input=affine
-component-node name=last component=last input=Append(relu, Offset(relu, 3))
-output-node name=output input=last
-"""
+TDNN = stacked(
+    4,
+    "affine Affine input-dim=12 output-dim=5",
+    "relu RectifiedLinear dim=5",
+    "last Affine input-dim=10 output-dim=3 input=Append(relu, Offset(relu, 3))",
+    splice="Append(Offset(input, -2), input, Offset(input, 1))",
+)
 
 LARGE = stacked(2, "scale FixedScale dim=2 scale=1e30")
 
@@ -319,11 +316,11 @@ class TestUntrained:
         )
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [1, 3])
 def test_threads_share_a_model(threads: int) -> None:
     """Several callers have the outputs of one, bit by bit, whether or not chunks have threads."""
-    utterances = [frames(20 + n % 7, seed=n) for n in range(60)]
-    alone, shared = (Model(network(TDNN), threads=threads) for _ in range(2))
+    utterances = [frames(1 + n % 27, seed=n) for n in range(60)]
+    alone, shared = (Model(network(TDNN), threads=count) for count in (1, threads))
 
     def outputs(model: Model, pool: ThreadPoolExecutor) -> list[np.ndarray]:
         return list(pool.map(partial(model.compute, frames_per_chunk=5), utterances))
@@ -356,30 +353,15 @@ def test_tasks_in_any_order() -> None:
     )
 
 
-class TestSeveralThreads:
-    """Chunks on several threads of the model."""
+@pytest.mark.parametrize("chunk_size", [-1, 10, 7])
+def test_vectors_of_several_threads(chunk_size: int) -> None:
+    """Vectors of several threads are those of one, too."""
+    alone, shared = (Model(network(POOLING), threads=threads) for threads in (1, 2))
+    options = {"chunk_size": chunk_size, "min_chunk_size": 5}
 
-    @pytest.mark.parametrize("count", [1, 10, 11, 33])
-    def test_chunks_side_by_side(self, count: int) -> None:
-        """Outputs of several threads are those of one, bit by bit."""
-        alone, shared = (Model(network(TDNN), threads=threads) for threads in (1, 3))
-        for model in (alone, shared):
-            model.compute(frames(40), frames_per_chunk=10)
-
-        np.testing.assert_array_equal(
-            shared.compute(frames(count), frames_per_chunk=10),
-            alone.compute(frames(count), frames_per_chunk=10),
-        )
-
-    @pytest.mark.parametrize("chunk_size", [-1, 10, 7])
-    def test_vectors(self, chunk_size: int) -> None:
-        """Vectors of several threads are those of one, too."""
-        alone, shared = (Model(network(POOLING), threads=threads) for threads in (1, 2))
-        options = {"chunk_size": chunk_size, "min_chunk_size": 5}
-
-        np.testing.assert_array_equal(
-            shared.xvector(frames(34), **options), alone.xvector(frames(34), **options)
-        )
+    np.testing.assert_array_equal(
+        shared.xvector(frames(34), **options), alone.xvector(frames(34), **options)
+    )
 
 
 def test_interrupted_computers_are_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,22 +9,17 @@ from nnet3 import Model, load
 from nnet3_descriptors import Nnet
 from small_networks import stacked
 
-TWO_OUTPUTS = """
-input-node name=input dim=4
-component name=bottleneck type=LinearComponent input-dim=8 output-dim=2
-component name=relu type=RectifiedLinearComponent dim=2
-component name=chain type=AffineComponent input-dim=4 output-dim=3
-component name=xent type=AffineComponent input-dim=2 output-dim=3
-component name=log-softmax type=LogSoftmaxComponent dim=3
-component-node name=bottleneck component=bottleneck input=Append(Offset(input, -1), input)
-component-node name=relu component=relu input=bottleneck
-dim-range-node name=half input-node=relu dim-offset=1 dim=1
-component-node name=chain component=chain input=Append(relu, Offset(relu, 3))
-component-node name=xent component=xent input=relu
-component-node name=log-softmax component=log-softmax input=xent
-output-node name=output input=chain
-output-node name=output-xent input=log-softmax
-"""
+TWO_OUTPUTS = stacked(
+    4,
+    "bottleneck Linear input-dim=8 output-dim=2",
+    "relu RectifiedLinear dim=2",
+    "chain Affine input-dim=4 output-dim=3 input=Append(relu, Offset(relu, 3))",
+    "xent Affine input-dim=2 output-dim=3 input=relu",
+    "log-softmax LogSoftmax dim=3",
+    splice="Append(Offset(input, -1), input)",
+).replace("name=output ", "name=output-xent ")
+TWO_OUTPUTS += "dim-range-node name=half input-node=relu dim-offset=1 dim=1\n"
+TWO_OUTPUTS += "output-node name=output input=chain\n"
 
 POOLING = stacked(
     4,

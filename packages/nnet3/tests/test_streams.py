@@ -30,15 +30,12 @@ RECURRENT = stacked(
     splice="Append(Offset(input, 1), IfDefined(Offset(tanh, -3)))",
 )
 
-WITH_IVECTOR = """
-input-node name=input dim=4
-input-node name=ivector dim=2
-component name=first type=AffineComponent input-dim=6 output-dim=3
-component-node name=first component=first input=Append(input, ReplaceIndex(ivector, t, 0))
-component name=second type=AffineComponent input-dim=6 output-dim=3
-component-node name=second component=second input=Append(Offset(first, -3), Offset(first, 2))
-output-node name=output input=second
-"""
+WITH_IVECTOR = "input-node name=ivector dim=2\n" + stacked(
+    4,
+    "first Affine input-dim=6 output-dim=3",
+    "second Affine input-dim=6 output-dim=3 input=Append(Offset(first, -3), Offset(first, 2))",
+    splice="Append(input, ReplaceIndex(ivector, t, 0))",
+)
 
 LATE = stacked(4, "noop NoOp dim=4", splice="Offset(input, -3)")
 GROWING = stacked(4, "affine Affine input-dim=4 output-dim=4 param-stddev=1e38")
