@@ -27,6 +27,7 @@ from nnet3_training import (
     compute_chain_prob,
 )
 from nnet3_training.chain.denominator import ArrayModules
+from small_networks import stacked
 
 PDFS = 5
 OPTIONS = ChainOptions(leaky_hmm_coefficient=0.1, l2_regularize=0.01, xent_regularize=0.1)
@@ -177,17 +178,13 @@ def test_failure(value: float, caplog: pytest.LogCaptureFixture) -> None:
 
 # ---- as the objective of a trainer ----
 
-NETWORK = """
-input-node name=input dim=3
-component name=a type=NaturalGradientAffineComponent input-dim=3 output-dim=5 learning-rate=0.05
-component name=x type=NaturalGradientAffineComponent input-dim=3 output-dim=5 learning-rate=0.05
-component name=s type=LogSoftmaxComponent dim=5
-component-node name=a component=a input=input
-component-node name=x component=x input=input
-component-node name=s component=s input=x
-output-node name=output input=a
-output-node name=output-xent input=s
-"""
+NETWORK = stacked(
+    3,
+    "a NaturalGradientAffine input-dim=3 output-dim=5 learning-rate=0.05",
+    "x NaturalGradientAffine input-dim=3 output-dim=5 learning-rate=0.05 input=input",
+    "s LogSoftmax dim=5",
+).replace("name=output ", "name=output-xent ")
+NETWORK += "output-node name=output input=a\n"
 
 
 def example(rng: np.random.Generator) -> TrainingExample:

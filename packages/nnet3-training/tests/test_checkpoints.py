@@ -1,4 +1,4 @@
-"""Training from a checkpoint compared with training without interruption."""
+"""Training from a checkpoint, or in several runs, compared with one without interruption."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from example_cases import example_of, noise
 from killed_training import train, train_with_kills
-from nnet3_descriptors import Component, Nnet, SerializationError, parse_config
+from nnet3_descriptors import Component, Nnet, SerializationError, parse_config, vectorize
 from nnet3_training import Objective, Trainer, TrainerOptions, TrainingError, TrainingExample
 from small_networks import network, stacked
 
@@ -98,16 +98,14 @@ def test_resumed_run(component: str, tmp_path: Path) -> None:
     assert other.summary() == trainer.summary()
 
 
-ZERO_BIAS = """
-input-node name=input dim=64
-component name=a type=NaturalGradientAffineComponent input-dim=64 output-dim=64
-component-node name=a component=a input=input
-component name=b type=NaturalGradientAffineComponent input-dim=128 output-dim=64 bias-stddev=0
-component-node name=b component=b input=Append(Offset(a, -1), Offset(a, 1))
-component name=n type=NormalizeComponent dim=64
-component-node name=n component=n input=b
-output-node name=output input=n objective=quadratic
-"""
+ZERO_BIAS = stacked(
+    64,
+    "a NaturalGradientAffine input-dim=64 output-dim=64",
+    "b NaturalGradientAffine input-dim=128 output-dim=64 bias-stddev=0 "
+    "input=Append(Offset(a, -1), Offset(a, 1))",
+    "n Normalize dim=64",
+    objective="quadratic",
+)
 """A layer that is large enough for minimal filtering, unless its outputs need exact zeros."""
 
 
@@ -219,3 +217,54 @@ def test_objective_of_the_user(tmp_path: Path) -> None:
 def test_objective_by_name(tmp_path: Path) -> None:
     """The name of an objective is in the checkpoint."""
     resumed(go_on(Trainer(network_of(), OPTIONS, objective="cross-entropy"), 3), tmp_path, 9)
+
+
+# ---- several runs compared with one ----
+
+
+def trained_in_runs(nnet: Nnet, *lengths: int) -> np.ndarray:
+    """The parameters after runs of these numbers of minibatches; each writes the network."""
+    options = TrainerOptions(learning_rate=0.05, momentum=0.0, natural_gradient=False)
+    minibatches = (noise(seed, 8, (4, 3), context=1) for seed in range(sum(lengths)))
+    for length in lengths:
+        trainer = Trainer(nnet, options)
+        for _ in range(length):
+            trainer.train_minibatch(next(minibatches))
+        nnet = Nnet.from_bytes(trainer.nnet.to_bytes())
+    return vectorize(nnet)
+
+
+@pytest.mark.parametrize(
+    ("component", "first"),
+    [
+        ("NoOpComponent dim=6", 5),
+        ("TanhComponent dim=6 self-repair-scale=0", 5),
+        ("BatchNormComponent dim=6", 5),
+        ("LinearComponent input-dim=6 output-dim=6 orthonormal-constraint=1.0", 8),
+    ],
+)
+def test_two_runs_equal_one(component: str, first: int) -> None:
+    """Results agree after whole periods, without momentum, natural gradient, masks and repair."""
+    nnet = network_of(component)
+
+    np.testing.assert_allclose(
+        trained_in_runs(nnet, first, 12 - first), trained_in_runs(nnet, 12), rtol=1e-5, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    "component",
+    [
+        "DropoutComponent dim=6 dropout-proportion=0.3",
+        "GeneralDropoutComponent dim=6 dropout-proportion=0.3",
+        "RectifiedLinearComponent dim=6 self-repair-scale=0.1 self-repair-lower-threshold=0.4",
+        "LinearComponent input-dim=6 output-dim=6 orthonormal-constraint=1.0",
+    ],
+)
+def test_what_a_new_run_draws_anew(component: str) -> None:
+    """Masks, self-repair and the periods of orthonormal constraints start again."""
+    nnet = network_of(component)
+
+    difference = trained_in_runs(nnet, 5, 12 - 5) - trained_in_runs(nnet, 12)
+
+    assert np.abs(difference).max() > 1e-3

@@ -20,30 +20,9 @@ from nnet3_training import (
     MinibatchRules,
     SparsePosteriors,
     TrainingExample,
+    egs,
     read_examples,
     write_examples,
-)
-from nnet3_training.egs import (
-    CRandom,
-    ImageAugmentation,
-    SplitOptions,
-    Utterance,
-    UtteranceSplitter,
-    example_of_matrices,
-    excised,
-    get_examples,
-    make_examples,
-    parse_ranges,
-    posteriors,
-    read_alignment,
-    read_posterior,
-    shifted,
-    shuffled,
-    with_compression,
-    with_context,
-    with_frame,
-    with_output_name,
-    with_weight,
 )
 from nnet3_training.egs.files import read_stored_matrix
 
@@ -95,7 +74,7 @@ def test_forms_of_matrices(binary: bool, tmp_path: Path) -> None:
 
 def test_shift() -> None:
     """Inputs and outputs are shifted, i-vectors are not."""
-    moved = shifted(example(), 3)
+    moved = egs.shifted(example(), 3)
 
     assert times(moved.inputs[0]) == list(range(1, 9))
     assert times(moved.inputs[1]) == [0]
@@ -104,13 +83,13 @@ def test_shift() -> None:
 
 def test_negative_context() -> None:
     """A chunk with a negative context has fewer frames of the input than of the output."""
-    utterance = Utterance(
+    utterance = egs.Utterance(
         key="u",
         features=np.arange(16, dtype=np.float32).reshape(8, 2),
-        supervision=posteriors([[(0, 1.0)]] * 8, 2),
+        supervision=egs.posteriors([[(0, 1.0)]] * 8, 2),
     )
 
-    (made,) = get_examples([utterance], SplitOptions(num_frames=(8,), left_context=-3))
+    (made,) = egs.get_examples([utterance], egs.SplitOptions(num_frames=(8,), left_context=-3))
 
     assert times(made.inputs[0]) == list(range(3, 8))
     np.testing.assert_array_equal(made.inputs[0].values, utterance.features[3:])
@@ -118,17 +97,17 @@ def test_negative_context() -> None:
 
 def test_context_and_frame() -> None:
     """One frame of the output is kept, with the requested context of the input."""
-    one = with_context(with_frame(example(), 2), left=1, right=0)
+    one = egs.with_context(egs.with_frame(example(), 2), left=1, right=0)
 
     assert times(one.outputs[0]) == [2]
     assert one.outputs[0].supervision.classes.tolist() == [2]
     assert times(one.inputs[0]) == [1, 2]
-    assert with_frame(example(), 9) is None
+    assert egs.with_frame(example(), 9) is None
 
 
 def test_excision() -> None:
     """Frames without labels are removed, with inputs that no other frame needs."""
-    cut = excised(example(6, context=2), left=0, right=0)
+    cut = egs.excised(example(6, context=2), left=0, right=0)
 
     assert times(cut.outputs[0]) == [0, 2, 3, 4, 5]
     assert times(cut.inputs[0]) == [0, 2, 3, 4, 5]
@@ -139,25 +118,25 @@ def test_excision() -> None:
         supervision=SparsePosteriors(dim=5, splits=[0, 1], classes=[0], weights=[1.0]),
     )
     inputs = [ExampleInput(name="input", indexes=far, values=np.zeros((2, 3)))]
-    kept = excised(TrainingExample(inputs=inputs, outputs=[last]), left=1, right=1)
+    kept = egs.excised(TrainingExample(inputs=inputs, outputs=[last]), left=1, right=1)
     assert times(kept.inputs[0]) == [2**31 - 1]
     unknown = ExampleOutput.from_labels("output", [[-1] * 4], 5)
-    assert excised(attrs.evolve(example(), outputs=[unknown]), left=1, right=1) is None
+    assert egs.excised(attrs.evolve(example(), outputs=[unknown]), left=1, right=1) is None
 
 
 def test_weights_and_names() -> None:
     """Posteriors and targets, also compressed ones, are scaled; the output is renamed."""
     dense = ExampleOutput.from_targets("output", [RNG.standard_normal((9, 2))])
     full = attrs.evolve(example(), outputs=[dense])
-    packed = with_compression(full)
+    packed = egs.with_compression(full)
 
-    assert with_weight(example(), 0.5).outputs[0].supervision.weights.tolist() == [0.5] * 3
+    assert egs.with_weight(example(), 0.5).outputs[0].supervision.weights.tolist() == [0.5] * 3
     np.testing.assert_allclose(
-        with_weight(packed, 2.0).outputs[0].supervision.values,
+        egs.with_weight(packed, 2.0).outputs[0].supervision.values,
         2.0 * packed.outputs[0].supervision.values,
         rtol=1e-5,
     )
-    assert with_output_name(example(), "output-b").outputs[0].name == "output-b"
+    assert egs.with_output_name(example(), "output-b").outputs[0].name == "output-b"
 
 
 @pytest.mark.parametrize("rows", [3, 8, 9, 40])
@@ -183,10 +162,10 @@ def test_chunks(lengths: list[int], length: int, overlap: int, step: int, seed: 
     """Chunks have the requested lengths, are in order within the utterance, and weigh 1 in sum."""
     if overlap >= lengths[0]:
         overlap = 0
-    options = SplitOptions(
+    options = egs.SplitOptions(
         num_frames=tuple(lengths), num_frames_overlap=overlap, frame_subsampling_factor=step
     )
-    splitter = UtteranceSplitter(options, CRandom(seed))
+    splitter = egs.UtteranceSplitter(options, egs.CRandom(seed))
 
     chunks = splitter.chunks(length)
 
@@ -208,16 +187,20 @@ def test_chunks(lengths: list[int], length: int, overlap: int, step: int, seed: 
 def test_made_examples() -> None:
     """A chunk has its context, repeated beyond the ends, its i-vector and its labels."""
     features = np.arange(12, dtype=np.float32).reshape(6, 2)
-    utterance = Utterance(
+    utterance = egs.Utterance(
         key="u",
         features=features,
-        supervision=posteriors([[(4, 0.5), (1, 0.5), (4, 0.25)]] * 6, 5),
+        supervision=egs.posteriors([[(4, 0.5), (1, 0.5), (4, 0.25)]] * 6, 5),
         ivectors=np.array([[1.0], [2.0]], dtype=np.float32),
         ivector_period=3,
     )
-    options = SplitOptions(num_frames=(3,), left_context=1, right_context=2, left_context_initial=0)
+    options = egs.SplitOptions(
+        num_frames=(3,), left_context=1, right_context=2, left_context_initial=0
+    )
 
-    first, second = make_examples(utterance, UtteranceSplitter(options, CRandom()), CRandom())
+    first, second = egs.make_examples(
+        utterance, egs.UtteranceSplitter(options, egs.CRandom()), egs.CRandom()
+    )
 
     assert [first.key, second.key] == ["u-0", "u-3"]
     np.testing.assert_array_equal(first.inputs[0].values, features[[0, 1, 2, 3, 4]])
@@ -233,26 +216,26 @@ def test_made_examples() -> None:
 def test_examples_of_utterances() -> None:
     """Utterances are split in order; those too short for a chunk give none."""
     utterances = [
-        Utterance(
+        egs.Utterance(
             key=key,
             features=np.full((length, 2), length, dtype=np.float32),
-            supervision=posteriors([[(0, 1.0)]] * length, 1),
+            supervision=egs.posteriors([[(0, 1.0)]] * length, 1),
         )
         for key, length in (("long", 6), ("short", 2), ("other", 3))
     ]
 
-    made = list(get_examples(utterances, SplitOptions(num_frames=(3,), left_context=1)))
-    packed = list(get_examples(utterances, SplitOptions(num_frames=(3,)), compress=True))
+    made = list(egs.get_examples(utterances, egs.SplitOptions(num_frames=(3,), left_context=1)))
+    packed = list(egs.get_examples(utterances, egs.SplitOptions(num_frames=(3,)), compress=True))
 
     assert [example.key for example in made] == ["long-0", "long-3", "other-0"]
     assert [example.inputs[0].values[0, 0] for example in made] == [6.0, 6.0, 3.0]
     assert isinstance(packed[0].inputs[0].matrix, CompressedMatrix)
-    assert isinstance(get_examples(iter(utterances), SplitOptions()), Iterator)
+    assert isinstance(egs.get_examples(iter(utterances), egs.SplitOptions()), Iterator)
 
 
 def test_whole_utterances() -> None:
     """Without given lengths, an utterance is one chunk."""
-    splitter = UtteranceSplitter(SplitOptions(num_frames=()), CRandom())
+    splitter = egs.UtteranceSplitter(egs.SplitOptions(num_frames=()), egs.CRandom())
 
     [chunk] = splitter.chunks(17)
 
@@ -261,7 +244,7 @@ def test_whole_utterances() -> None:
 
 def test_speakers() -> None:
     """Segments are moved to lie within the utterance; short utterances give no example."""
-    chunk = parse_ranges(["u 0 3 8 4 1"])["u"][0]
+    chunk = egs.parse_ranges(["u 0 3 8 4 1"])["u"][0]
     features = RNG.standard_normal((10, 2), dtype=np.float32)
 
     made = chunk.example(features, 3)
@@ -275,9 +258,9 @@ def test_speakers() -> None:
 def test_labels() -> None:
     """Posteriors and alignments are read as text, even empty frames."""
     reader = TextReader(memoryview(b" [ 3 0.5 1 0.5 ] [ ] [ 2 1 ]\n"), "p")
-    assert read_posterior(reader) == [[(3, 0.5), (1, 0.5)], [], [(2, 1.0)]]
+    assert egs.read_posterior(reader) == [[(3, 0.5), (1, 0.5)], [], [(2, 1.0)]]
     reader = TextReader(memoryview(b"1 2 3\nnext"), "a")
-    assert read_alignment(reader).tolist() == [1, 2, 3]
+    assert egs.read_alignment(reader).tolist() == [1, 2, 3]
     assert reader.next_is(b"next")
 
 
@@ -285,7 +268,7 @@ def test_binary_alignments() -> None:
     """In binary, each class has its size in front, as ali-to-pdf of Kaldi writes it."""
     data = b"".join(b"\4" + number.to_bytes(4, "little") for number in (3, 1, 2, 300))
     reader = BinaryReader(memoryview(data), "a")
-    assert read_alignment(reader).tolist() == [1, 2, 300]
+    assert egs.read_alignment(reader).tolist() == [1, 2, 300]
 
 
 def test_sparse_matrix_with_doubles() -> None:
@@ -321,14 +304,16 @@ def test_posteriors_with_subsampling(rows: int) -> None:
     """
     step = 3 if rows > 20 else 1
     frames = [[(number // step % 50, 1.0)] if number % 2 == 0 else [] for number in range(rows)]
-    utterance = Utterance(
-        key="a", features=np.zeros((30, 2), dtype=np.float32), supervision=posteriors(frames, 50)
+    utterance = egs.Utterance(
+        key="a",
+        features=np.zeros((30, 2), dtype=np.float32),
+        supervision=egs.posteriors(frames, 50),
     )
-    splitter = UtteranceSplitter(
-        SplitOptions(num_frames=(15,), frame_subsampling_factor=3), CRandom(1)
+    splitter = egs.UtteranceSplitter(
+        egs.SplitOptions(num_frames=(15,), frame_subsampling_factor=3), egs.CRandom(1)
     )
 
-    first, second = make_examples(utterance, splitter, CRandom(1))
+    first, second = egs.make_examples(utterance, splitter, egs.CRandom(1))
 
     for example, start in ((first, 0), (second, 5)):
         [output] = example.outputs
@@ -352,7 +337,7 @@ def test_context_at_the_ends_of_time() -> None:
         ],
     )
 
-    found = with_context(example, left=2, right=3)
+    found = egs.with_context(example, left=2, right=3)
 
     assert found.inputs[0].indexes[:, 1].tolist() == [end - 3, end - 2, end - 1, end]
 
@@ -381,7 +366,7 @@ def test_compression_of_numbers_that_hardly_differ() -> None:
 )
 def test_random_numbers_of_the_c_library(seed: int, numbers: list[int]) -> None:
     """Random numbers are those of the GNU C library, also for negative seeds."""
-    random = CRandom(seed)
+    random = egs.CRandom(seed)
 
     assert [random.rand() for _ in numbers] == numbers
     assert sorted(random.permutation(5)) == list(range(5))
@@ -390,14 +375,14 @@ def test_random_numbers_of_the_c_library(seed: int, numbers: list[int]) -> None:
 @given(st.integers(0, 30), st.integers(0, 12), st.integers(-5, 5))
 def test_shuffled_with_a_buffer(count: int, buffer_size: int, seed: int) -> None:
     """Every item is returned once; with one place in the buffer, in order."""
-    found = list(shuffled(range(count), CRandom(seed), buffer_size))
+    found = list(egs.shuffled(range(count), egs.CRandom(seed), buffer_size))
 
     assert sorted(found) == list(range(count))
     if buffer_size == 1:
         assert found == list(range(count))
 
 
-class Drawn(CRandom):
+class Drawn(egs.CRandom):
     """A generator that draws given numbers, and does everything of positive probability."""
 
     def __init__(self, *numbers: float) -> None:
@@ -413,9 +398,9 @@ class Drawn(CRandom):
         return probability > 0.0
 
 
-def augmented(image: np.ndarray, rng: CRandom, **options: object) -> np.ndarray:
+def augmented(image: np.ndarray, rng: egs.CRandom, **options: object) -> np.ndarray:
     """An image (width, height, channels) after a change."""
-    augmentation = ImageAugmentation(num_channels=image.shape[2], **options)
+    augmentation = egs.ImageAugmentation(num_channels=image.shape[2], **options)
     values = image.reshape(len(image), -1)
     given = TrainingExample(inputs=[ExampleInput.from_sequences("input", [values])], outputs=[])
     [found] = augmentation.changed(given, rng).inputs
@@ -473,7 +458,7 @@ def test_images_halfway_between_pixels() -> None:
 def test_examples_of_whole_matrices() -> None:
     """Rows are t = 0, 1, ...; the names tell inputs from outputs, and matrices keep their form."""
     labels = SparsePosteriors.from_labels([2], 4)
-    made = example_of_matrices("a", [("input", IMAGE[..., 0]), ("output", labels)])
+    made = egs.example_of_matrices("a", [("input", IMAGE[..., 0]), ("output", labels)])
 
     assert made.key == "a"
     assert times(made.inputs[0]) == list(range(6))

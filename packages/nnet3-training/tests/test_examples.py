@@ -19,7 +19,6 @@ from nnet3_descriptors import ModelFileError
 from nnet3_descriptors.values import is_frozen
 from nnet3_training import (
     DenseTargets,
-    ExampleError,
     ExampleInput,
     ExampleOutput,
     SparsePosteriors,
@@ -27,7 +26,6 @@ from nnet3_training import (
     merge_examples,
     minibatches,
     read_examples,
-    write_chain_examples,
     write_examples,
 )
 from small_networks import network, stacked
@@ -203,18 +201,6 @@ def test_keys_in_utf8(tmp_path: Path) -> None:
     write_examples(examples, tmp_path / "egs.ark")
 
     assert [example.key for example in read_examples(tmp_path / "egs.ark")] == keys
-
-
-@pytest.mark.parametrize("key", ["", "a b", "a\0b", "\udcff", "ü" * 2049, 5, None])
-@pytest.mark.parametrize("write", [write_examples, write_chain_examples])
-def test_keys_that_no_reader_takes(write: Callable[..., None], key: object, tmp_path: Path) -> None:
-    """Archives with such keys are not written."""
-    example = attrs.evolve(labelled(2, 1), key=key)
-
-    with pytest.raises(ExampleError, match="expected a key"):
-        write([example], tmp_path / "egs.ark")
-
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_parts_are_named_alike() -> None:

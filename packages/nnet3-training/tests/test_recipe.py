@@ -689,12 +689,8 @@ def test_records_of_other_iterations(done: TrainingRun, tmp_path: Path) -> None:
     assert TrainingRun.read(tmp_path / "run").diagnostics == done.diagnostics
 
     shutil.copy(iterations / "0.json", iterations / "1.json")
-    with pytest.raises(RecipeError) as raised:
+    with pytest.raises(RecipeError, match=r"/1\.json: expected the record of iteration 1, found"):
         TrainingRun.read(tmp_path / "run")
-
-    assert str(raised.value) == (
-        f"{iterations}/1.json: expected the record of iteration 1, found that of 0"
-    )
 
 
 # ---- other objectives, schedules, devices ----
@@ -747,27 +743,14 @@ def test_frozen_components(tmp_path: Path) -> None:
     assert after.orthonormal_constraint == -1.0
 
 
-def regression() -> tuple[Nnet, list[Utterance]]:
-    """A linear network, and utterances whose targets are a linear function of their features."""
-    affine = "out NaturalGradientAffine input-dim=4 output-dim=2 max-change=2"
-    nnet = small_networks.network(stacked(4, affine, objective="quadratic"), seed=3)
-    rng = np.random.default_rng(4)
-    matrix = rng.standard_normal((4, 2), dtype=np.float32)
-    found = []
-    for number in range(20):
-        features = rng.standard_normal((40, 4), dtype=np.float32)
-        targets = DenseTargets(values=features @ matrix)
-        found.append(Utterance(key=f"u{number}", features=features, supervision=targets))
-    return nnet, found
-
-
 @pytest.mark.any_versions
 def test_dense_targets(tmp_path: Path) -> None:
     """A network learns target values, for which no accuracy is recorded."""
-    nnet, known = regression()
+    affine = "out NaturalGradientAffine input-dim=4 output-dim=3 max-change=2"
+    nnet = small_networks.network(stacked(4, affine, objective="quadratic"), seed=3)
     options = attrs.evolve(OPTIONS, num_epochs=10, num_jobs_final=2, initial_learning_rate=0.05)
 
-    run = train_recipe(tmp_path, nnet, known, options)
+    run = train_recipe(tmp_path, nnet, sums(), options)
 
     assert run.diagnostics[0].held_out["output"].per_frame < -1.0
     assert run.final.diagnostics.held_out["output"].per_frame > -0.01

@@ -16,10 +16,8 @@ from small_networks import network, stacked
 
 NETWORK = stacked(
     4, "affine NaturalGradientAffine input-dim=4 output-dim=4", "softmax LogSoftmax dim=4"
-).replace(
-    "output-node name=output ",
-    "output-node name=output input=affine\noutput-node name=output-xent ",
-)
+).replace("name=output ", "name=output-xent ")
+NETWORK += "output-node name=output input=affine\n"
 STATES = (
     HmmState(forward_pdf_class=0, self_loop_pdf_class=1, transitions=((0, 0.5), (1, 0.5))),
     HmmState(forward_pdf_class=-1, self_loop_pdf_class=-1, transitions=()),
