@@ -111,18 +111,18 @@ def drawn(rng: np.random.Generator) -> tuple[OnlineIvectorExtractor, definition.
         bool(rng.integers(2)),
         sorted(set(rng.integers(0, columns, rng.integers(2)))),
     )
-    config = IvectorExtractionConfig(
-        ivector_period=int(rng.integers(1, 12)),
-        num_gselect=int(rng.integers(1, 7)),
-        min_post=float(rng.choice([0.0, 0.025, 0.2, 0.4])),
-        posterior_scale=float(rng.choice([0.1, 0.5, 1.0])),
-        max_count=float(rng.choice([0.0, 1.0, 5.0])),
-        greedy_ivector_extractor=bool(rng.integers(4) == 0),
-        max_remembered_frames=float(rng.choice([0.0, 3.0, 20.0, 1000.0])),
-        online_cmvn_iextractor=bool(rng.integers(2)),
-    )
+    options = {
+        "ivector_period": int(rng.integers(1, 12)),
+        "num_gselect": int(rng.integers(1, 7)),
+        "min_post": float(rng.choice([0.0, 0.025, 0.2, 0.4])),
+        "posterior_scale": float(rng.choice([0.1, 0.5, 1.0])),
+        "max_count": float(rng.choice([0.0, 1.0, 5.0])),
+        "greedy_ivector_extractor": bool(rng.integers(4) == 0),
+        "max_remembered_frames": float(rng.choice([0.0, 3.0, 20.0, 1000.0])),
+        "online_cmvn_iextractor": bool(rng.integers(2)),
+    }
     extractor = OnlineIvectorExtractor(
-        config=config,
+        config=IvectorExtractionConfig(**options),
         cmvn_options=OnlineCmvnOptions(
             cmn_window=most[2],
             speaker_frames=most[1],
@@ -147,14 +147,7 @@ def drawn(rng: np.random.Generator) -> tuple[OnlineIvectorExtractor, definition.
         model.projections,
         model.inverse_covariances,
         offset,
-        config.ivector_period,
-        config.num_gselect,
-        config.min_post,
-        config.posterior_scale,
-        config.max_count,
-        config.greedy_ivector_extractor,
-        config.max_remembered_frames,
-        config.online_cmvn_iextractor,
+        *options.values(),
     )
 
 

@@ -1,11 +1,14 @@
 """The entry points of the command-line tools."""
 
 import signal
+import sys
 from collections.abc import Callable
+from importlib.metadata import EntryPoint
+from importlib.metadata import entry_points as installed
 from pathlib import Path
 
 import pytest
-from nnet3_tools import entry_points
+from nnet3_tools import __version__, entry_points
 
 TOOL = """
 import signal
@@ -37,3 +40,20 @@ def test_handling_of_interruptions(
         assert (tool.while_imported == usual) == (usual == signal.SIG_IGN)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+TOOLS = [tool for tool in installed(group="console_scripts") if "nnet3_tools" in tool.value]
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+def test_version(
+    tool: EntryPoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The version has the names of the tool and the package."""
+    monkeypatch.setattr(sys, "argv", [tool.name, "--version"])
+
+    with pytest.raises(SystemExit) as end:
+        tool.load()()
+
+    assert not end.value.code
+    assert capsys.readouterr().out == f"{tool.name} (nnet3-tools) {__version__}\n"

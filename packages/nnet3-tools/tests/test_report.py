@@ -32,21 +32,15 @@ from threadpoolctl import threadpool_info
 
 SVG = "{http://www.w3.org/2000/svg}"
 
-SPLICE = "input=Append(Offset(input, -1), input, ReplaceIndex(ivector, t, 0))"
-
-CONFIG = f"""
-input-node name=ivector dim=3
-input-node name=input dim=8
-component name=tdnn1.affine type=AffineComponent input-dim=19 output-dim=16
-component-node name=tdnn1.affine component=tdnn1.affine {SPLICE}
-component name=tdnn1.relu type=RectifiedLinearComponent dim=16
-component-node name=tdnn1.relu component=tdnn1.relu input=tdnn1.affine
-component name=rnn type=AffineComponent input-dim=16 output-dim=16
-component-node name=rnn component=rnn input=Sum(Scale(0.5, tdnn1.relu), IfDefined(Offset(rnn, -3)))
-component name=final type=AffineComponent input-dim=32 output-dim=2
-component-node name=final component=final input=Append(rnn, tdnn1.relu)
-output-node name=output input=final
-"""
+CONFIG = "input-node name=ivector dim=3\n" + stacked(
+    8,
+    "tdnn1.affine Affine input-dim=19 output-dim=16",
+    "tdnn1.relu RectifiedLinear dim=16",
+    "rnn Affine input-dim=16 output-dim=16 "
+    "input=Sum(Scale(0.5, tdnn1.relu), IfDefined(Offset(rnn, -3)))",
+    "final Affine input-dim=32 output-dim=2 input=Append(rnn, tdnn1.relu)",
+    splice="Append(Offset(input, -1), input, ReplaceIndex(ivector, t, 0))",
+)
 
 
 @pytest.fixture(scope="module")

@@ -21,19 +21,14 @@ from small_networks import network, stacked
 
 SVG = "{http://www.w3.org/2000/svg}"
 
-RECURRENT = """
-input-node name=input dim=4
-component name=a.affine type=AffineComponent input-dim=8 output-dim=4
-component-node name=a.affine component=a.affine input=Append(Offset(input, -1), input)
-component name=a.relu type=RectifiedLinearComponent dim=4
-component-node name=a.relu component=a.relu input=a.affine
-component name=rnn type=AffineComponent input-dim=4 output-dim=6
-component-node name=rnn component=rnn input=Sum(a.relu, IfDefined(Offset(part, -2)))
-dim-range-node name=part input-node=rnn dim-offset=1 dim=4
-component name=b type=AffineComponent input-dim=6 output-dim=2
-component-node name=b component=b input=rnn
-output-node name=output input=b
-"""
+RECURRENT = "dim-range-node name=part input-node=rnn dim-offset=1 dim=4\n" + stacked(
+    4,
+    "a.affine Affine input-dim=8 output-dim=4",
+    "a.relu RectifiedLinear dim=4",
+    "rnn Affine input-dim=4 output-dim=6 input=Sum(a.relu, IfDefined(Offset(part, -2)))",
+    "b Affine input-dim=6 output-dim=2",
+    splice="Append(Offset(input, -1), input)",
+)
 
 
 def facts_of(nnet: Nnet, frames: int, every: int = 1) -> StepFacts:

@@ -65,24 +65,6 @@ def assert_same_tables(one: str, other: str) -> list[str]:
     return list(found)
 
 
-@pytest.mark.any_versions
-def test_numbers_of_processes() -> None:
-    """The table is the same for any number of workers; failed utterances are named and left out."""
-    for name, run, options in (
-        ("plain", compute, []),
-        ("1", compute, ["--jobs=1"]),
-        ("3", compute_apart, ["--jobs=3"]),
-    ):
-        done = run(*options, "final.raw", "ark:feats.ark", f"ark:{name}.ark")
-        assert done.returncode == 255
-        assert "utterance 'u40': " in done.stderr
-        assert f"Done {NUM_UTTERANCES - 1} utterances, failed for 1" in done.stderr
-
-    assert Path("3.ark").read_bytes() == Path("1.ark").read_bytes()
-    keys = assert_same_tables("3.ark", "plain.ark")
-    assert keys == [f"u{n}" for n in range(NUM_UTTERANCES) if n != 40]
-
-
 XVECTOR = stacked(
     4,
     "stats StatisticsExtraction input-dim=4 include-variance=false",
@@ -91,49 +73,51 @@ XVECTOR = stacked(
 ).replace("input=pool\n", "input=Round(pool, 1)\n")
 
 
-@pytest.mark.any_versions
-def test_xvectors() -> None:
-    """The same holds for x-vectors, of another node, too."""
-    write_nnet(network(XVECTOR, seed=1), "pool.raw")
-    for jobs in ("0", "1", "2"):
-        done = run_tool("nnet3-xvector-compute", f"--jobs={jobs}", "--min-chunk-size=5",
-                    "--output=pool", "pool.raw", "ark:feats.ark", f"ark:{jobs}.ark")  # fmt: skip
-        assert f"Done {NUM_UTTERANCES - 1} utterances, failed for 1" in done.stderr
-
-    assert Path("1.ark").read_bytes() == Path("2.ark").read_bytes()
-    assert_same_tables("2.ark", "0.ark")
-
-
-@pytest.mark.any_versions
-def test_outputs_for_examples() -> None:
-    """The same holds for outputs of examples; the model must be in a file."""
+def write_egs() -> None:
+    """Writes 70 examples."""
     rng = np.random.default_rng(3)
+    labels = ExampleOutput.from_labels("output", [[0, 1, 2, 0]], 3)
     write_examples(
         [
             TrainingExample(
                 key=f"e{number}",
-                inputs=[
-                    ExampleInput.from_sequences(
-                        "input", [rng.standard_normal((7, 4), dtype=np.float32)], t_start=-1
-                    )
-                ],
-                outputs=[ExampleOutput.from_labels("output", [[0, 1, 2, 0]], 3)],
+                inputs=[ExampleInput.from_sequences("input", [rng.random((7, 4))], t_start=-1)],
+                outputs=[labels],
             )
             for number in range(70)
         ],
         "egs.ark",
     )
-    compute = functools.partial(run_tool, "nnet3-compute-from-egs")
-    for jobs in ("0", "1", "2"):
-        arguments = f"--jobs={jobs}", "final.raw", "ark:egs.ark", f"ark:{jobs}.ark"
-        done = compute(*arguments, expected=0)
-        assert "Processed 70 examples." in done.stderr
-    refused = compute("--jobs=2", "cat final.raw |", "ark:egs.ark", "ark:x.ark")
 
-    assert Path("1.ark").read_bytes() == Path("2.ark").read_bytes()
-    assert_same_tables("2.ark", "0.ark")
-    assert "--jobs and --dask need a model in a file" in refused.stderr
-    assert not Path("x.ark").exists()
+
+@pytest.mark.any_versions
+@pytest.mark.parametrize(
+    ("tool", "arguments", "status"),
+    [
+        ("nnet3-compute", ["final.raw", "ark:feats.ark"], 255),
+        (
+            "nnet3-xvector-compute",
+            ["--min-chunk-size=5", "--output=pool", "pool.raw", "ark:feats.ark"],
+            0,
+        ),
+        ("nnet3-compute-from-egs", ["final.raw", "ark:egs.ark"], 0),
+    ],
+)
+def test_numbers_of_processes(tool: str, arguments: list[str], status: int) -> None:
+    """The table is the same for any number of workers; failed utterances are named and left out."""
+    write_nnet(network(XVECTOR, seed=1), "pool.raw")
+    write_egs()
+    of_examples = "ark:egs.ark" in arguments
+    for jobs in ("0", "1", "3"):
+        done = run_tool(tool, f"--jobs={jobs}", *arguments, f"ark:{jobs}.ark", expected=status)
+        assert ("utterance 'u40': " in done.stderr) != of_examples
+        done_and_failed = f"Done {NUM_UTTERANCES - 1} utterances, failed for 1"
+        assert ("Processed 70 examples." if of_examples else done_and_failed) in done.stderr
+
+    assert Path("3.ark").read_bytes() == Path("1.ark").read_bytes()
+    of_utterances = [f"u{n}" for n in range(NUM_UTTERANCES) if n != 40]
+    wanted = [f"e{n}" for n in range(70)] if of_examples else of_utterances
+    assert assert_same_tables("3.ark", "0.ark") == wanted
 
 
 @pytest.mark.any_versions

@@ -30,7 +30,7 @@ from nnet3_training import (
     TrainingExample,
 )
 from nnet3_training.evaluation import MOST_COMPUTERS, Evaluator, accuracy
-from nnet3_training.objectives import ObjectiveFunction, linear, quadratic
+from nnet3_training.objectives import ObjectiveFunction, cross_entropy, linear, quadratic
 from nnet3_training.parameter_update import limit_change, record_orthonormal_step
 from small_networks import stacked
 
@@ -87,7 +87,7 @@ def gradient(nnet: Nnet, example: TrainingExample) -> np.ndarray:
 # ---- objectives ----
 
 
-@pytest.mark.parametrize("function", [linear, quadratic])
+@pytest.mark.parametrize("function", [linear, quadratic, cross_entropy])
 def test_derivative_of_objectives(function) -> None:
     """The derivative agrees with finite differences, for dense and sparse supervision."""
     rng = np.random.default_rng(0)

@@ -77,6 +77,16 @@ def transcripts(tmp_path: Path) -> Transcripts:
     )
 
 
+def maker_of(known: Transcripts, split: SplitOptions) -> ChainExampleMaker:
+    """What makes examples with the denominator of some transcripts."""
+    rng = np.random.default_rng(0)
+    return ChainExampleMaker(
+        splitter=UtteranceSplitter(split, rng),
+        normalization=Normalization(make_normalization_fst(known.denominator(), 8)),
+        rng=rng,
+    )
+
+
 def test_phone_sequences() -> None:
     """A word has its pronunciations at their costs; silence around words is free."""
     found = phone_sequences(LEXICON, "ab", "c")
@@ -152,19 +162,14 @@ def test_missing_words() -> None:
 def test_whole_examples(tmp_path: Path) -> None:
     """An example is a whole utterance; what the rounded length adds at its end has no weight."""
     known = transcripts(tmp_path)
-    rng = np.random.default_rng(0)
     split = SplitOptions(
         num_frames=(30,), frame_subsampling_factor=3, left_context=2, right_context=1
-    )
-    maker = ChainExampleMaker(
-        splitter=UtteranceSplitter(split, rng),
-        normalization=Normalization(make_normalization_fst(known.denominator(), 8)),
-        rng=rng,
     )
     features = np.random.default_rng(1).standard_normal((50, 4), dtype=np.float32)
     supervision = known.supervision("u", 50, 3)
 
-    [example] = maker.examples(ChainUtterance(key="u", features=features, supervision=supervision))
+    utterance = ChainUtterance(key="u", features=features, supervision=supervision)
+    [example] = maker_of(known, split).examples(utterance)
 
     assert example.key == "u-0"
     padded = np.pad(features, ((2, 5), (0, 0)), mode="edge")  # 18 frames of output
@@ -176,19 +181,14 @@ def test_whole_examples(tmp_path: Path) -> None:
 
 def test_examples_beyond_the_denominator(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Words that the denominator cannot say keep their paths, without its weights, as in Kaldi."""
-    known, rng = transcripts(tmp_path), np.random.default_rng(0)
+    known = transcripts(tmp_path)
     other = attrs.evolve(known, words={"u": ("c",)})
-    maker = ChainExampleMaker(
-        splitter=UtteranceSplitter(SplitOptions(num_frames=(30,)), rng),
-        normalization=Normalization(make_normalization_fst(other.denominator(), 8)),
-        rng=rng,
-    )
     supervision = known.supervision("u", 50, 1)
     utterance = ChainUtterance(
         key="u", features=np.zeros((50, 4), np.float32), supervision=supervision
     )
 
-    [example] = maker.examples(utterance)
+    [example] = maker_of(other, SplitOptions(num_frames=(30,))).examples(utterance)
 
     assert example.outputs[0].supervision.fsts[0].equals(supervision.fsts[0])
     assert "utterance u, FST was empty after composing with normalization FST" in caplog.text

@@ -90,32 +90,44 @@ LENGTHS = [31, 7, 64, 1, 45, 45, 12, 90, 33, 2, 58, 20]
 
 @pytest.mark.parametrize("step", [1, 3])
 @pytest.mark.parametrize(
-    "config",
-    [FEED_FORWARD, recurrent(-1), recurrent(2)],
-    ids=["feed-forward", "left to right", "right to left"],
+    ("config", "ivectors"),
+    [
+        (FEED_FORWARD, "ivectors"),
+        (FEED_FORWARD, "online_ivectors"),
+        (recurrent(-1), None),
+        (recurrent(2), None),
+    ],
+    ids=["feed-forward", "online i-vectors", "left to right", "right to left"],
 )
-def test_same_as_one_by_one(config: str, step: int) -> None:
-    """Outputs are those of `compute` within 1e-5, in order, and equal for one and two threads."""
-    nnet = network(config)
-    model = Model(nnet)
-    items = utterances(LENGTHS)
+def test_same_as_one_by_one(config: str, ivectors: str | None, step: int) -> None:
+    """Outputs are those of `compute` within 1e-5, in order, and equal for one and two threads.
+
+    So a chunk that a larger program computes has the i-vector of its own middle.
+    """
+    model, items = Model(network(config)), utterances(LENGTHS)
     rng = np.random.default_rng(3)
-    ivectors = {key: rng.standard_normal(IVECTOR_DIM, dtype=np.float32) for key, _ in items}
-    given = ivectors if model.ivector_dim else None
+    tables = {
+        "ivectors": {key: rng.standard_normal(IVECTOR_DIM) for key, _ in items},
+        "online_ivectors": {key: rng.standard_normal((len(x) // 4 + 1, 2)) for key, x in items},
+    }
     options = {
         "frames_per_chunk": 15,
         "frame_subsampling_factor": step,
         "extra_left_context": 4,
         "extra_left_context_initial": 0,
+        "online_ivector_period": 4,
     }
+    given = {} if ivectors is None else {ivectors: tables[ivectors]}
     alone, side_by_side = (
-        list(model.compute_many(items, ivectors=given, threads=threads, **options))
-        for threads in (1, 2)
+        list(model.compute_many(items, threads=threads, **given, **options)) for threads in (1, 2)
     )
 
     assert [key for key, _ in alone] == [key for key, _ in items]
     for (key, features), (_, found), (_, again) in zip(items, alone, side_by_side, strict=True):
-        expected = model.compute(features, given and given[key], **options)
+        own = {name: table[key] for name, table in given.items()}
+        if "ivectors" in own:
+            own["ivector"] = own.pop("ivectors")
+        expected = model.compute(features, **own, **options)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
         np.testing.assert_array_equal(found, again)
 
@@ -137,23 +149,6 @@ def test_features_in_one_buffer(threads: int) -> None:
 
     for number, ((_, features), (_, outputs)) in enumerate(zip(items, found, strict=True)):
         expected = model.compute(features, np.full(IVECTOR_DIM, number, np.float32))
-        np.testing.assert_allclose(outputs, expected, rtol=0, atol=1e-5)
-
-
-def test_online_ivectors() -> None:
-    """A chunk that a larger program computes has the i-vector of its own middle."""
-    model = Model(network(FEED_FORWARD))
-    items = utterances(LENGTHS)
-    rng = np.random.default_rng(4)
-    online = {key: rng.standard_normal((len(x) // 4 + 1, IVECTOR_DIM)) for key, x in items}
-    found = model.compute_many(
-        items, online_ivectors=online, online_ivector_period=4, frames_per_chunk=15
-    )
-
-    for (key, features), (_, outputs) in zip(items, found, strict=True):
-        expected = model.compute(
-            features, online_ivectors=online[key], online_ivector_period=4, frames_per_chunk=15
-        )
         np.testing.assert_allclose(outputs, expected, rtol=0, atol=1e-5)
 
 

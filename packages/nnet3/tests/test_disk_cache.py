@@ -277,34 +277,22 @@ def test_damage_at_each_place_is_noticed(tmp_path: Path) -> None:
     assert cache.read("00") is None
 
 
-def test_a_damaged_computation_is_made_again(compiled: list[object], tmp_path: Path) -> None:
-    """It takes the place of the damaged one."""
+def test_a_wrong_entry_is_made_again(compiled: list[object], tmp_path: Path) -> None:
+    """What is damaged, and whole entries of no computation or another one, are replaced."""
     expected = CachingCompiler(network(), cache_dir=tmp_path).compile(request_of(3))
     (path,) = entries_of(tmp_path)
     whole = path.read_bytes()
-    for place in range(0, len(whole), max(1, len(whole) // 20)):
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    other_network = CachingCompiler(network(dim=5)).compile(request_of(3))
+    other_request = CachingCompiler(network()).compile(request_of(4))
+    for wrong in (None, b"", b"nonsense", other_network.to_bytes(), other_request.to_bytes()):
+        if wrong is None:
+            path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        else:
+            DiskCache(str(tmp_path)).write(path.name.removesuffix(".nnet3-cache"), wrong)
         count = len(compiled)
         assert CachingCompiler(network(), cache_dir=tmp_path).compile(request_of(3)) == expected
         assert len(compiled) == count + 1
         assert path.read_bytes() == whole
-
-
-def test_an_entry_that_is_whole_is_read_as_strictly_as_any_file(
-    compiled: list[object], tmp_path: Path
-) -> None:
-    """A checksum makes no computation of bytes that are none, or of another network or request."""
-    compiler = CachingCompiler(network(), cache_dir=tmp_path)
-    expected = compiler.compile(request_of(3))
-    (path,) = entries_of(tmp_path)
-    other_network = CachingCompiler(network(dim=5)).compile(request_of(3))
-    other_request = CachingCompiler(network()).compile(request_of(4))
-    for wrong in (b"", b"nonsense", other_network.to_bytes(), other_request.to_bytes()):
-        DiskCache(str(tmp_path)).write(path.name.removesuffix(".nnet3-cache"), wrong)
-        count = len(compiled)
-        again = CachingCompiler(network(), cache_dir=tmp_path).compile(request_of(3))
-        assert again == expected
-        assert len(compiled) == count + 1
 
 
 def test_failures_are_not_kept(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import io
 import itertools
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -194,12 +194,22 @@ class TestErrors:
 class TestVectors:
     """One vector for each utterance."""
 
-    def test_mean_over_chunks(self) -> None:
-        """The vector is the pooled mean of the chunks, weighted by their lengths."""
+    @pytest.mark.parametrize(
+        ("options", "used"),
+        [
+            ({"chunk_size": 10, "min_chunk_size": 1}, range(25)),
+            ({"chunk_size": 10, "min_chunk_size": 6, "pad_input": False}, range(20)),
+            ({"min_chunk_size": 28}, [0, *range(25), 24, 24]),
+        ],
+        ids=["chunks weigh by their lengths", "short chunks are left out", "padding repeats ends"],
+    )
+    def test_means(self, options: dict[str, int], used: Sequence[int]) -> None:
+        """The vector is the pooled mean of the frames that are used."""
         features = frames(25)
-        model = Model(network(POOLING))
 
-        assert_same(model.xvector(features, chunk_size=10, min_chunk_size=1), features.mean(axis=0))
+        found = Model(network(POOLING)).xvector(features, **options)
+
+        assert_same(found, features[used].mean(axis=0))
 
     @pytest.mark.parametrize(
         ("total", "chunk_size", "context", "starts"),
@@ -264,25 +274,6 @@ class TestVectors:
         np.testing.assert_array_equal(
             model.xvector(features, chunk_size=np.int8(30), min_chunk_size=np.int8(20)),
             model.xvector(features, chunk_size=30, min_chunk_size=20),
-        )
-
-    def test_padding(self) -> None:
-        """A short utterance is extended by repeating its first and last frame."""
-        features = frames(4)
-        padded = np.pad(features, ((1, 2), (0, 0)), mode="edge")
-
-        assert_same(
-            Model(network(POOLING)).xvector(features, min_chunk_size=7), padded.mean(axis=0)
-        )
-
-    def test_short_chunks_are_left_out(self) -> None:
-        """Without padding, a short last chunk is ignored."""
-        model = Model(network(POOLING))
-        features = frames(25)
-
-        assert_same(
-            model.xvector(features, chunk_size=10, min_chunk_size=6, pad_input=False),
-            features[:20].mean(axis=0),
         )
 
 
