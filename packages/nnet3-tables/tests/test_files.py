@@ -233,36 +233,28 @@ def test_folders_that_take_no_file(tmp_path: Path) -> None:
     assert (tmp_path / "x").read_bytes() == b"old"
 
 
-def test_standard_error_stays(tmp_path: Path) -> None:
+def test_standard_error_stays(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """While a table is written, other threads and child processes have their standard error."""
-    program = f"""
-import os, subprocess, sys, threading
-import numpy
-from nnet3_tables import write_table
+    done, begun = threading.Event(), threading.Event()
 
-done, begun = threading.Event(), threading.Event()
+    def write() -> None:
+        with write_table(f"ark:{tmp_path}/x") as table:
+            while not done.is_set():
+                table.write("k", np.ones((10, 10)))
+                begun.set()
 
-def write():
-    with write_table("ark:{tmp_path}/x") as table:
-        while not done.is_set():
-            table.write("k", numpy.ones((10, 10)))
-            begun.set()
+    thread = threading.Thread(target=write)
+    thread.start()
+    begun.wait()
+    for _ in range(20000):
+        os.write(2, b"line\n")
+    for _ in range(5):
+        subprocess.run(["/bin/sh", "-c", "echo child >&2"], check=True)
+    done.set()
+    thread.join()
 
-thread = threading.Thread(target=write)
-thread.start()
-begun.wait()
-for number in range(20000):
-    os.write(2, b"line\\n")
-for _ in range(5):
-    subprocess.run(["/bin/sh", "-c", "echo child >&2"])
-done.set()
-thread.join()
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, check=True
-    )
-    assert done.stderr.splitlines().count("line") == 20000
-    assert done.stderr.splitlines().count("child") == 5
+    lines = capfd.readouterr().err.splitlines()
+    assert (lines.count("line"), lines.count("child")) == (20000, 5)
 
 
 def test_files_of_one_value(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from nnet3 import BatchOptions, ChunkOptions, Model, ScoreOptions
 from nnet3.batches import forming
 from nnet3.batches.forming import MinibatchFormer
 from nnet3.batches.larger_chunks import LargerChunks, request_of, rounded_up
-from nnet3.batches.runs import Run, of_sequences
+from nnet3.batches.runs import Run
 from nnet3.chunks import Chunk, chunks
 from nnet3.computer_pool import ComputerPool
 from nnet3.known_results import KnownResults
@@ -348,13 +348,6 @@ def test_minibatches_are_full_or_late() -> None:
 def test_minibatches_are_filled_up() -> None:
     """With only one size, unused sequences fill up the last minibatches."""
     assert formed([[3], [5], [5]], [4], 5) == "0.0+-+-+- | 1.0+-+-+- | 2.0+-+-+- |"
-
-
-def test_requests_of_several_sequences() -> None:
-    """The rows of each sequence are consecutive."""
-    request = of_sequences(run_of(2).request, 3)
-
-    assert request.outputs[0].indexes.tolist() == [[n, t, 0] for n in range(3) for t in range(2)]
 
 
 def test_results_come_while_utterances_are_read(monkeypatch: pytest.MonkeyPatch) -> None:

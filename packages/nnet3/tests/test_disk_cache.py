@@ -8,8 +8,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import attrs
@@ -310,16 +309,6 @@ def test_failures_are_not_kept(tmp_path: Path) -> None:
 # -- folders that cannot be used ------------------------------------------------------------------
 
 
-@contextmanager
-def read_only(folder: Path) -> Iterator[None]:
-    """A context in which nobody but root can write to a folder."""
-    folder.chmod(stat.S_IRUSR | stat.S_IXUSR)
-    try:
-        yield
-    finally:
-        folder.chmod(stat.S_IRWXU)
-
-
 def a_full_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Files can be made, but not filled."""
     folder.mkdir()
@@ -393,10 +382,11 @@ def test_where_nothing_can_be_written_there_is_no_cache(
 def test_a_folder_that_may_only_be_read_is_read(compiled: list[object], tmp_path: Path) -> None:
     """What is there is used, and nothing is added."""
     CachingCompiler(network(), cache_dir=tmp_path).compile(request_of(3))
-    with read_only(tmp_path):
-        compiler = CachingCompiler(network(), cache_dir=tmp_path)
-        compiler.compile(request_of(3))
-        compiler.compile(request_of(4))
+    tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    compiler = CachingCompiler(network(), cache_dir=tmp_path)
+    compiler.compile(request_of(3))
+    compiler.compile(request_of(4))
+    tmp_path.chmod(stat.S_IRWXU)
     assert len(compiled) == 2
     assert len(entries_of(tmp_path)) == 1
 
