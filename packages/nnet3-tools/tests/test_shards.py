@@ -92,22 +92,22 @@ def write_egs() -> None:
 
 @pytest.mark.any_versions
 @pytest.mark.parametrize(
-    ("tool", "arguments", "status"),
+    ("tool", "arguments"),
     [
-        ("nnet3-compute", ["final.raw", "ark:feats.ark"], 255),
+        ("nnet3-compute", ["final.raw", "ark:feats.ark"]),
         (
             "nnet3-xvector-compute",
             ["--min-chunk-size=5", "--output=pool", "pool.raw", "ark:feats.ark"],
-            0,
         ),
-        ("nnet3-compute-from-egs", ["final.raw", "ark:egs.ark"], 0),
+        ("nnet3-compute-from-egs", ["final.raw", "ark:egs.ark"]),
     ],
 )
-def test_numbers_of_processes(tool: str, arguments: list[str], status: int) -> None:
+def test_numbers_of_processes(tool: str, arguments: list[str]) -> None:
     """The table is the same for any number of workers; failed utterances are named and left out."""
     write_nnet(network(XVECTOR, seed=1), "pool.raw")
     write_egs()
     of_examples = "ark:egs.ark" in arguments
+    status = 0 if of_examples else 255
     for jobs in ("0", "1", "3"):
         done = run_tool(tool, f"--jobs={jobs}", *arguments, f"ark:{jobs}.ark", expected=status)
         assert ("utterance 'u40': " in done.stderr) != of_examples
