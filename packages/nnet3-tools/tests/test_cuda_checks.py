@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from unittest.mock import Mock
 
 import nnet3
 import numpy as np
@@ -15,11 +16,6 @@ from tool_runs import run_tool
 cuda_compiled, cuda_gpu_available = (
     functools.partial(run_tool, name) for name in ("cuda-compiled", "cuda-gpu-available")
 )
-
-
-def no_device(*_: object, **__: object) -> None:
-    """Stands for what needs a device, where there is none."""
-    raise DeviceError("there is no NVIDIA driver here")
 
 
 def test_cuda_without_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,6 +31,7 @@ def test_cuda_without_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_cuda_without_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the libraries alone the first program ends with 0, the second with 255 and a reason."""
     monkeypatch.setattr("nnet3_runtime_cuda.device.check_cuda_libraries", lambda: None)
+    no_device = Mock(side_effect=DeviceError("there is no NVIDIA driver here"))
     monkeypatch.setattr("nnet3_runtime_cuda.device.machine_for", no_device)
 
     assert cuda_compiled().returncode == 0

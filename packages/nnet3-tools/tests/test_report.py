@@ -158,13 +158,7 @@ def test_frames_of_a_long_request(nnet: Nnet) -> None:
 
 def test_names_beside_the_frames() -> None:
     """A name has up to 32 letters, and the picture as much room as the longest name needs."""
-    nnet = parse_config(
-        "input-node name=input dim=4\n"
-        "component name=a type=TanhComponent dim=4\n"
-        "component-node name=prefinal-chain.2.batchnorm component=a input=input\n"
-        f"component-node name={'long' * 9} component=a input=prefinal-chain.2.batchnorm\n"
-        f"output-node name=output input={'long' * 9}\n"
-    )
+    nnet = network(stacked(4, "prefinal-chain.2.batchnorm Tanh dim=4", f"{'long' * 9} Tanh dim=4"))
     request = usual_request(nnet, 3, 1, 1, train=False)
     picture = frames_svg(nnet, build_computation_graph(nnet, request), layers_of(nnet))
 
@@ -289,13 +283,7 @@ def test_page_stands_alone(nnet: Nnet) -> None:
 def test_legend(nnet: Nnet) -> None:
     """The page explains the labels and arrows that the drawing has, and no others."""
     page = report_page("page", nnet)
-    plain = report_page(
-        "plain",
-        parse_config(
-            "input-node name=input dim=2\n"
-            "output-node name=output input=Append(input, Round(input, 3))\n"
-        ),
-    )
+    plain = report_page("plain", network(stacked(2, splice="Append(input, Round(input, 3))")))
 
     for text in (
         "the one before, the one after",
@@ -343,9 +331,7 @@ def test_names_that_are_no_utf8(nnet: Nnet, tmp_path: Path) -> None:
 
 def test_tool_without_request(tmp_path: Path) -> None:
     """If the usual frames cannot be computed, the page has no request."""
-    nnet = parse_config(
-        "input-node name=input dim=2\noutput-node name=output input=ReplaceIndex(input, t, 1000)\n"
-    )
+    nnet = network(stacked(2, splice="ReplaceIndex(input, t, 1000)"))
     write_nnet(nnet, tmp_path / "final.raw")
     arguments = tmp_path / "final.raw", tmp_path / "page.html"
 

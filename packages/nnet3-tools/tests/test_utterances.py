@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -120,10 +121,7 @@ def test_long_utterances_are_read_one_ahead() -> None:
 
 def test_error_of_a_task(features: str) -> None:
     """An error in the program, not in an utterance, ends the loop."""
-
-    def fail() -> None:
-        raise ZeroDivisionError
-
+    fail = Mock(side_effect=ZeroDivisionError)
     with pytest.raises(ZeroDivisionError):
         run(features, lambda key, frames: work([fail, nothing]), 2)
 

@@ -18,7 +18,9 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import attrs
 import numpy as np
@@ -349,16 +351,8 @@ def train_beside_a_bad_archive(
 @pytest.mark.parametrize(
     ("factor", "reason"),
     [
-        (
-            1e5,
-            r"minibatch \d: the objective of 'output' is (-inf|nan), after .* training has "
-            r"diverged, or .*",
-        ),
-        (
-            5.0,
-            r"the objective at 'output' is -[\d.e+]+ per frame, that of the best job -[\d.]+: "
-            r"more than 1 below",
-        ),
+        (1e5, r"minibatch \d: the objective of 'output' is (-inf|nan), after .* diverged, or .*"),
+        (5.0, r"the objective at 'output' is -[\d.e+]+ per frame, .*: more than 1 below"),
     ],
 )
 def test_a_job_that_diverges(factor: float, reason: str, tmp_path: Path) -> None:
@@ -609,15 +603,9 @@ def test_a_run_that_never_began(done: TrainingRun, tmp_path: Path) -> None:
 
 def test_a_run_that_has_begun(tmp_path: Path) -> None:
     """From the first iteration on, a run owns its folder, even if no job has ended."""
-
-    class BreaksOff:
-        """Workers of which none does a job."""
-
-        def map(self, *_: object) -> Iterator[object]:
-            raise KeyboardInterrupt
-
+    break_off = SimpleNamespace(map=Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
-        started(tmp_path, workers=BreaksOff())
+        started(tmp_path, workers=break_off)
     with pytest.raises(RecipeError, match=r"the run there has seed = \d+, expected 99"):
         train_recipe(tmp_path, network(), utterances(), attrs.evolve(OPTIONS, seed=99))
 

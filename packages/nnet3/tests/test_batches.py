@@ -11,7 +11,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator
-from typing import NoReturn
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -192,13 +192,9 @@ def test_chunks_of_several_steps() -> None:
     assert larger_chunks.larger(two, 2, 6) == two
 
 
-ENDLESS_IN_A_LARGER_CHUNK = """
-    input-node name=input dim=3
-    component name=state type=TanhComponent dim=3
-    component-node name=state component=state input=Sum(ReplaceIndex(input, t, 20), \
-IfDefined(Offset(state, -2)))
-    output-node name=output input=Sum(input, IfDefined(state))
-"""
+ENDLESS_IN_A_LARGER_CHUNK = stacked(
+    3, "state Tanh dim=3", splice="Sum(ReplaceIndex(input, t, 20), IfDefined(Offset(state, -2)))"
+).replace("name=output input=state", "name=output input=Sum(input, IfDefined(state))")
 """The frame 20 is in no chunk of five frames, and in one of fifteen."""
 
 NETWORKS_FOR_JOINING = {
@@ -454,10 +450,7 @@ def test_ctrl_c_that_leaves_a_lock(passed: int, monkeypatch: pytest.MonkeyPatch)
                 raise KeyboardInterrupt
         return is_taken
 
-    def fail(*_: object) -> NoReturn:
-        raise AssertionError
-
-    before = signal.signal(signal.SIGALRM, fail)
+    before = signal.signal(signal.SIGALRM, Mock(side_effect=AssertionError))
     signal.alarm(20)
     try:
         with monkeypatch.context() as patched, contextlib.suppress(KeyboardInterrupt):
@@ -571,11 +564,7 @@ class TestMemory:
     ) -> None:
         """A computer whose run failed, or that Ctrl-C kept from waiting, no longer counts."""
         model = Model(network(WIDE))
-
-        def fail(*_: object) -> NoReturn:
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(owner, method, fail)
+        monkeypatch.setattr(owner, method, Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             model.compute(np.zeros((100, WIDTH), np.float32))
         gc.collect()

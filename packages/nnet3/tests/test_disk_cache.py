@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import attrs
 import nnet3
@@ -327,11 +328,8 @@ def a_full_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def no_permission(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The folder cannot be made."""
-
-    def refuse(*_: object, **__: object) -> None:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-
-    monkeypatch.setattr(os, "makedirs", refuse)
+    refused = PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    monkeypatch.setattr(os, "makedirs", Mock(side_effect=refused))
     return str(folder)
 
 
@@ -396,11 +394,8 @@ def test_what_can_not_be_touched_is_used(
 ) -> None:
     """In a folder of somebody else the time of use stays as it is."""
     CachingCompiler(network(), cache_dir=tmp_path).compile(request_of(3))
-
-    def refuse(*_: object) -> None:
-        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
-
-    monkeypatch.setattr(os, "utime", refuse)
+    refused = PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+    monkeypatch.setattr(os, "utime", Mock(side_effect=refused))
     CachingCompiler(network(), cache_dir=tmp_path).compile(request_of(3))
     assert len(compiled) == 1
 

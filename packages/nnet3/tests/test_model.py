@@ -41,15 +41,12 @@ TDNN = stacked(
 
 LARGE = stacked(2, "scale FixedScale dim=2 scale=1e30")
 
-ONE_COLUMN = """
-input-node name=input dim=3
-dim-range-node name=part input-node=input dim-offset=1 dim=1
-component name=sigmoid type=SigmoidComponent dim=1
-component name=last type=LinearComponent input-dim=4 output-dim=2
-component-node name=sigmoid component=sigmoid input=part
-component-node name=last component=last input=Append(input, sigmoid)
-output-node name=output input=last
-"""
+ONE_COLUMN = "dim-range-node name=part input-node=input dim-offset=1 dim=1\n" + stacked(
+    3,
+    "sigmoid Sigmoid dim=1",
+    "last Linear input-dim=4 output-dim=2 input=Append(input, sigmoid)",
+    splice="part",
+)
 
 KALDI_MEAN = [-1.193738, 1.820539, -0.256609]
 

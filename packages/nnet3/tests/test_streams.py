@@ -178,17 +178,10 @@ class TestIvectors:
 
     def test_rounded_times(self) -> None:
         """Chunks begin where what is read of i-vectors repeats, whatever stands in ReplaceIndex."""
-        model = Model(
-            network(
-                """
-                input-node name=input dim=2
-                input-node name=ivector dim=2
-                component name=a type=NoOpComponent dim=2
-                component-node name=a component=a input=ReplaceIndex(ivector, t, 0)
-                output-node name=output input=Sum(input, ReplaceIndex(Round(a, 3), t, 0))
-                """
-            )
+        config = stacked(2, "a NoOp dim=2", splice="ReplaceIndex(ivector, t, 0)").replace(
+            "name=output input=a", "name=output input=Sum(input, ReplaceIndex(Round(a, 3), t, 0))"
         )
+        model = Model(network(f"input-node name=ivector dim=2\n{config}"))
         ivector, features = np.ones(2, np.float32), frames(40, dim=2)
         stream = model.stream(frames_per_chunk=10, ivector_period=5)
 
@@ -199,16 +192,8 @@ class TestIvectors:
     def test_they_are_no_reason_to_wait(self) -> None:
         """A stream looks ahead no further than the network needs, however it reads i-vectors."""
         read = "ReplaceIndex(ivector, t, 0)"
-        model = Model(
-            network(
-                f"""
-                input-node name=input dim=2
-                input-node name=ivector dim=2
-                output-node name=output input=Failover(Offset({read}, -5), \
-Offset(Switch(input, {read}), -2))
-                """
-            )
-        )
+        splice = f"Failover(Offset({read}, -5), Offset(Switch(input, {read}), -2))"
+        model = Model(network("input-node name=ivector dim=2\n" + stacked(2, splice=splice)))
         ivector, features = np.ones(2, np.float32), frames(9, dim=2)
         stream = model.stream(frames_per_chunk=4, extra_left_context_initial=8)
 
