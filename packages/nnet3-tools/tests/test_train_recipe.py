@@ -227,6 +227,19 @@ def test_a_run_without_its_examples(folder: Path) -> None:
 
 
 @pytest.mark.any_versions
+def test_a_corrected_command(folder: Path) -> None:
+    """After a mistake that no iteration survived, the corrected command alone decides."""
+    wrong = ("--frames-per-example=500", "--num-epochs=7")
+    too_short = recipe(*DATA, *OPTIONS[:1], *wrong, "run", expected=255)
+    assert "too short for an example" in too_short.stderr
+
+    recipe(*DATA, *OPTIONS, "--num-epochs=1", "run")
+    recipe(*DATA, *OPTIONS, "--num-epochs=1", "other")
+    finals = [(folder / name / "final.raw").read_bytes() for name in ("run", "other")]
+    assert finals[0] == finals[1]
+
+
+@pytest.mark.any_versions
 def test_targets(folder: Path) -> None:
     """Targets train a network, from features or ready examples; their columns must fit."""
     config = stacked(4, *LAYERS[:-1], splice=SPLICE, objective="quadratic")
