@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import sys
 from itertools import pairwise
@@ -258,3 +259,11 @@ def test_targets(folder: Path) -> None:
     assert TrainingRun.read("egs").archives.utterances == 10
     refused = recipe(*arguments, "--targets=ark:wide.ark", "no", expected=255)
     assert "--targets: expected 3 columns, as the output has, found 4 for 'u0'" in refused.stderr
+
+
+@pytest.mark.skipif(importlib.util.find_spec("distributed") is not None, reason="Dask is installed")
+def test_without_dask(folder: Path) -> None:
+    """Without the extra, an error says what to install."""
+    done = recipe(*DATA, *OPTIONS, "--dask=local", "--jobs=2", "run", expected=255)
+
+    assert "--dask needs Dask's scheduler: pip install distributed" in done.stderr
