@@ -82,15 +82,3 @@ def test_little_that_unpacks_to_much(tmp_path: Path) -> None:
     assert str(caught.value).startswith(f"cannot read '{tmp_path}/a.gz': its first ")
     assert "bytes, which gzip has packed, unpack to " in str(caught.value)
     assert most < size
-
-
-@pytest.mark.parametrize("size", [700, -9])
-def test_packed_tables_that_break_off(size: int, tmp_path: Path) -> None:
-    """The error says that the packed data is damaged."""
-    with write_table(f"ark:{tmp_path}/a") as table:
-        table.write("a", np.random.default_rng(0).random((100, 40)))
-    packed = gzip.compress((tmp_path / "a").read_bytes())
-    (tmp_path / "a.gz").write_bytes(packed[:size])
-
-    with pytest.raises(TableError, match=r"cannot read .*: the packed data is damaged: "):
-        list(read_table(f"ark:{tmp_path}/a.gz"))
