@@ -37,22 +37,6 @@ def test_script_and_archive(tmp_path: Path) -> None:
     assert _contents("ark:/dev/null") == {}
 
 
-def test_values_of_archives_that_are_not_read(tmp_path: Path) -> None:
-    """A value that nobody opens, or whose reader fails, ends an archive; none is opened twice."""
-    (tmp_path / "x.ark").write_bytes(b"a " + _value(b"one") + b"b ")
-    table = read_files(f"ark:{tmp_path}/x.ark")
-    _, opened = next(table)
-    with pytest.raises(ValueError, match="the reader failed"), opened():
-        raise ValueError("the reader failed")
-    with (
-        pytest.raises(TableError, match=r"archive '.*x\.ark': 'a' can be read only once"),
-        opened(),
-    ):
-        pass
-    with pytest.raises(TableError, match=r"x\.ark': what follows 'a' was not read to its end"):
-        next(table)
-
-
 def test_packed_tables_are_read(tmp_path: Path) -> None:
     """Several members, one after the other, are one table."""
     with write_table(f"ark:{tmp_path}/a") as table:
