@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 from nnet3 import load
 from nnet3_descriptors import AcousticModel, write_acoustic_model, write_nnet
 from nnet3_descriptors.model_files import HmmState, TransitionModel
-from nnet3_runtime_cuda import RunError
 from nnet3_speech.hmm import PhoneState
 from small_networks import network, stacked
 
@@ -95,13 +93,3 @@ def test_names_of_another_model(folder: Path) -> None:
 
     assert labels.phones == ("SIL", "#0")
     assert Path(warned[0].filename) == Path(__file__)
-
-
-def test_labels_need_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without nnet3-speech the error says how to install it; outputs are computed all the same."""
-    monkeypatch.setitem(sys.modules, "nnet3_speech", None)
-    model = load(MODEL)
-
-    assert model.compute(FRAMES).shape == (9, 4)
-    with pytest.raises(RunError, match=r"labels of outputs need nnet3-speech: in a clone "):
-        _ = model.labels
