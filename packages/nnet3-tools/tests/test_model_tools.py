@@ -12,7 +12,6 @@ import pytest
 from nnet3_descriptors import (
     AcousticModel,
     Nnet,
-    Nnet3Error,
     editing,
     parse_config,
     read_acoustic_model,
@@ -24,7 +23,6 @@ from nnet3_descriptors import (
 from nnet3_descriptors.model_files.transition_model import HmmState, TransitionModel
 from nnet3_graph import compute_context
 from nnet3_report import format_tree
-from nnet3_tools.entry_points import command_of
 from nnet3_tools.models.describing import is_coloured
 from small_networks import stacked
 from tool_runs import program, run_tool
@@ -282,6 +280,11 @@ class TestAverage:
 
 @pytest.fixture
 def model() -> AcousticModel:
+    """An acoustic model that is in final.mdl."""
+    return acoustic_model()
+
+
+def acoustic_model() -> AcousticModel:
     """Writes an acoustic model with a wrong context to final.mdl, and returns it."""
     state = HmmState(forward_pdf_class=0, self_loop_pdf_class=0, transitions=((0, 0.5), (1, 0.5)))
     final = HmmState(forward_pdf_class=-1, self_loop_pdf_class=-1, transitions=())
@@ -319,26 +322,6 @@ def test_a_full_log() -> None:
         assert subprocess.run(command, stderr=full, check=False).returncode == 0
 
     assert read_nnet("mean.raw").num_parameters
-
-
-@pytest.mark.usefixtures("model")
-@pytest.mark.parametrize(
-    ("stream", "words", "message"),
-    [
-        ("stdin", ["nnet3-copy", "-", "new.raw"], "cannot read '-': standard input is closed"),
-        ("stdout", ["nnet3-copy", "nnet.raw", "-"], "cannot use '-': standard output is closed"),
-        ("stdout", ["nnet3-info", "final.mdl"], "cannot use '-': standard output is closed"),
-        ("stdout", ["nnet3-am-info", "final.mdl"], "cannot use '-': standard output is closed"),
-    ],
-)
-def test_closed_standard_streams(
-    stream: str, words: list[str], message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The error for "-", or for a description, names the closed stream."""
-    monkeypatch.setattr(sys, stream, None)  # as in Python with a closed descriptor
-
-    with pytest.raises((click.ClickException, Nnet3Error), match=f"^{message}$"):
-        command_of(words[0]).main(words[1:], standalone_mode=False)
 
 
 class TestAcousticModels:
