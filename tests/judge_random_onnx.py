@@ -470,7 +470,15 @@ def _is_plain(case: Case) -> bool:
         and not reads_ivector(case.nnet)
         and re.search(r"Offset\(\w+, -?\d+, ", text) is None
         and all(word not in " ".join(types) for word in ("Statistics", "Distribute"))
+        and _reads_frames(case)
     )
+
+
+def _reads_frames(case: Case) -> bool:
+    """Whether rows of the output differ; a constant is no function of frames."""
+    model = Model(remove_orphans(case.nnet, remove_orphan_inputs=True))
+    rows = model.compute(draw_utterance(case, 20).frames)
+    return bool((rows != rows[0]).any())
 
 
 def _length_problems(case: Case, models: Models, kinds: set[str]) -> Iterator[str]:

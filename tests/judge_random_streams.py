@@ -29,7 +29,15 @@ from chunk_networks import (
 )
 from example_generator import is_computable
 from judge_random_models import reads_in
-from judged_seeds import LARGEST_DIFFERENCE, Judged, command_line, difference_of, judge_seeds
+from judged_seeds import (
+    LARGEST_DIFFERENCE,
+    TOO_FEW_DIGITS,
+    Judged,
+    command_line,
+    difference_of,
+    differences,
+    judge_seeds,
+)
 from looped_networks import (
     DIM,
     Case,
@@ -159,8 +167,8 @@ def outputs_of_seed(seed: int, case: Case) -> Pairs:
         yield np.concatenate(found[number]), expected
 
 
-def changing_ivectors(seed: int, case: Case) -> Pairs:
-    """The outputs of a stream that gets new i-vectors, and of the definition."""
+def changing_ivectors(seed: int, case: Case, dtype: type = np.float64) -> Pairs:
+    """The outputs of a stream that gets new i-vectors, and of the definition in a precision."""
     rng, sizes = np.random.default_rng([seed, 1]), Random(seed)
     model, period = Model(case.nnet), sizes.choice([None, 1, 2, 3, 5])
     chunk, nnet = 0, model.nnet
@@ -205,7 +213,7 @@ def changing_ivectors(seed: int, case: Case) -> Pairs:
     inputs = {"input": frames[times["input"].clip(0, len(frames) - 1)]}
     if case.has_ivector:
         inputs["ivector"] = np.stack([served(start) for start in times["ivector"].tolist()])
-    computer = ReferenceComputer(nnet, compile_computation(nnet, request))
+    computer = ReferenceComputer(nnet, compile_computation(nnet, request), dtype)
     yield np.concatenate(found), computer.forward(inputs)["output"]
 
 
@@ -238,9 +246,20 @@ def judged(seed: int) -> Judged:
         return Judged(str(error), kinds)
     if not pairs:
         kinds.add("refused: cannot be computed with this i-vector period")
-    differences = [difference_of(*pair) for pair in pairs]
-    wrong = [f"differs by {each:.1e}" for each in differences if not each <= LARGEST_DIFFERENCE]
-    return Judged("; ".join(wrong), kinds, max(differences, default=0.0))
+    found = [difference_of(*pair) for pair in pairs]
+    wrong = [f"differs by {each:.1e}" for each in found if not each <= LARGEST_DIFFERENCE]
+    if wrong and _is_rounding_large(seed, case):
+        return Judged("", kinds | {"too few digits"})
+    return Judged("; ".join(wrong), kinds, max(found, default=0.0))
+
+
+def _is_rounding_large(seed: int, case: Case) -> bool:
+    """Whether the definition in float32 differs too much to tell anything."""
+    exact, rounded = (
+        {str(n): pair[1] for n, pair in enumerate(changing_ivectors(seed, case, dtype))}
+        for dtype in (np.float64, np.float32)
+    )
+    return bool(differences(rounded, exact, TOO_FEW_DIGITS))
 
 
 def pairs_of(seed: int, case: Case) -> Pairs:
