@@ -9,7 +9,14 @@ import numpy as np
 from nnet3_computation import ComputationRequest
 from nnet3_descriptors import ComponentInputNode, ComponentNode, DimRangeNode, Nnet, OutputNode
 from nnet3_descriptors.components import LinearComponent, TdnnComponent
-from nnet3_descriptors.descriptors import SumDescriptor
+from nnet3_descriptors.descriptors import (
+    Const,
+    Failover,
+    ForwardingDescriptor,
+    IfDefined,
+    Sum,
+    SumDescriptor,
+)
 from nnet3_graph import ComputationGraph
 
 Cindex = tuple[int, int, int, int]
@@ -77,9 +84,9 @@ class Evaluation:
                 source = self.value((self.nnet.node_index(node.source), n, t, x))
                 return source[node.dim_offset : node.dim_offset + node.dim]
             case ComponentInputNode() | OutputNode():
-                return np.concatenate(
-                    [self._part(part, (n, t, x)) for part in node.descriptor.parts]
-                )
+                parts = node.descriptor.parts
+                assert all(self._is_computable(part, (n, t, x)) for part in parts)
+                return np.concatenate([self._sum(part, (n, t, x)) for part in parts])
             case ComponentNode():
                 return self._component(node, cindex)
         raise AssertionError(f"{node.name} has no input at {(n, t, x)}")
@@ -102,17 +109,35 @@ class Evaluation:
         is_linear = isinstance(component, LinearComponent)
         return component.params.astype(np.float64) @ value if is_linear else value
 
-    def _part(self, part: SumDescriptor, index: tuple[int, int, int]) -> np.ndarray:
-        """The value of a part of a descriptor: its used leaves, and the constants."""
+    def _is_computable(self, descriptor: SumDescriptor, index: tuple[int, int, int]) -> bool:
+        match descriptor:
+            case Const() | IfDefined():
+                return True
+            case Sum():
+                return all(self._is_computable(term, index) for term in descriptor.operands)
+            case Failover():
+                return any(self._is_computable(term, index) for term in descriptor.operands)
+        return self._source(descriptor, index) in self.available
+
+    def _sum(self, descriptor: SumDescriptor, index: tuple[int, int, int]) -> np.ndarray:
+        """The value of a computable sum descriptor."""
+        match descriptor:
+            case Const():
+                return np.full(descriptor.num_columns, descriptor.value)
+            case Sum():
+                first, second = (self._sum(term, index) for term in descriptor.operands)
+                return first + second
+            case Failover(first, second):
+                chosen = first if self._is_computable(first, index) else second
+                return self._sum(chosen, index)
+            case IfDefined(source):
+                if self._is_computable(source, index):
+                    return self._sum(source, index)
+                return np.zeros(descriptor.dim(self.nnet.node_dim))
+        scale = descriptor.scale(np.array([index], np.int32))
+        return float(np.ravel(scale)[0]) * self.value(self._source(descriptor, index))
+
+    def _source(self, leaf: ForwardingDescriptor, index: tuple[int, int, int]) -> Cindex:
+        """The cindex that a forwarding descriptor reads."""
         rows = np.array([index], np.int32)
-        sources = [
-            tuple(leaf.map_to_input(rows, self.nnet.node_indexes)[0].tolist())
-            for leaf in part.leaves
-        ]
-        available = np.array([[each in self.available] for each in sources], bool).reshape(-1, 1)
-        assert part.computable(available).all()
-        value = np.full(part.dim(self.nnet.node_dim), part.constant_term(available)[0], np.float64)
-        for leaf, source, is_used in zip(part.leaves, sources, part.used(available), strict=True):
-            if is_used:
-                value += np.ravel(leaf.scale(rows))[0] * self.value(source)
-        return value
+        return tuple(leaf.map_to_input(rows, self.nnet.node_indexes)[0].tolist())

@@ -188,6 +188,39 @@ def test_text_and_bytes_give_the_computation_back(example: Example) -> None:
         assert computation == NnetComputation.from_bytes(computation.to_bytes())
 
 
+def test_state_can_be_handed_over() -> None:
+    """A recurrence in two halves, with its state given to the second, equals one run."""
+    nnet = network(
+        "input-node name=input dim=2\n"
+        "component name=a type=LinearComponent input-dim=4 output-dim=5\n"
+        "component-node name=a component=a input=Append(input, IfDefined(Offset(state, -2)))\n"
+        "dim-range-node name=state input-node=a dim-offset=1 dim=2\n"
+        "dim-range-node name=last input-node=a dim-offset=3 dim=2\n"
+        "output-node name=output input=last\n"
+    )
+    frames = IoSpecification.from_range("input", 0, 10, n=2)
+    whole = ComputationRequest(
+        inputs=[frames], outputs=[IoSpecification.from_range("output", 0, 10, n=2)]
+    )
+    inputs = random_arrays(nnet, whole.inputs)
+    evaluation = Evaluation(nnet, build_computation_graph(nnet, whole), whole, inputs)
+    state = IoSpecification.from_range("a", 4, 6, n=2)
+    node = nnet.node_index("a")
+    second_half = ComputationRequest(
+        inputs=[IoSpecification.from_range("input", 6, 10, n=2), state],
+        outputs=[IoSpecification.from_range("output", 6, 10, n=2)],
+    )
+    given = {
+        "input": inputs["input"].reshape(2, 10, 2)[:, 6:].reshape(-1, 2),
+        "a": np.array([evaluation.value((node, *index)) for index in state.indexes.tolist()]),
+    }
+    expected = evaluation.output("output", second_half.outputs[0].indexes)
+    for computation in compiled_both_ways((nnet, second_half)):
+        provided = ReferenceComputer(nnet, computation).forward(given)
+        assert_outputs(provided, {"output": expected})
+        assert computation.steps_by_node(nnet)[:2] == [("input", 8), ("a", 4)]
+
+
 @pytest.mark.parametrize("shortcut", [True, False])
 @pytest.mark.parametrize(
     "descriptor",
