@@ -1,7 +1,16 @@
 """Config text: the networks that it builds or extends, and its error messages."""
 
 import numpy as np
-from nnet3_descriptors import node_config_lines, parse_config
+from nnet3_descriptors import (
+    ComponentInputNode,
+    ComponentNode,
+    DimRangeNode,
+    InputNode,
+    OutputNode,
+    node_config_lines,
+    parse_config,
+    parse_descriptor,
+)
 
 CONFIG = """\
 # a network with all kinds of nodes
@@ -26,6 +35,26 @@ NODE_LINES = (
     "output-node name=output input=a objective=quadratic",
     "output-node name=output2 input=b objective=linear",
 )
+
+
+def test_builds_nodes_and_components() -> None:
+    """Nodes have the order of the lines; they may refer to later nodes."""
+    nnet = parse_config(CONFIG)
+
+    assert nnet.component_names == ("affine", "relu")
+    assert nnet.nodes == (
+        InputNode(name="input", dim=4),
+        ComponentInputNode(
+            name="a_input", descriptor=parse_descriptor("Append(low, Offset(low, -1), b)")
+        ),
+        ComponentNode(name="a", component="affine"),
+        DimRangeNode(name="low", source="input", dim_offset=1, dim=3),
+        ComponentInputNode(name="b_input", descriptor=parse_descriptor("Offset(c, -1)")),
+        ComponentNode(name="b", component="relu"),
+        DimRangeNode(name="c", source="a", dim_offset=0, dim=2),
+        OutputNode(name="output", descriptor=parse_descriptor("a"), objective="quadratic"),
+        OutputNode(name="output2", descriptor=parse_descriptor("b")),
+    )
 
 
 def test_the_generator_decides_the_parameters() -> None:

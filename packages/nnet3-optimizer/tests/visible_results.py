@@ -52,10 +52,13 @@ def run(nnet: Nnet, computation: NnetComputation) -> Results:
 
 
 def results(nnet: Nnet, computation: NnetComputation) -> Results | None:
-    """The results of a computation; None if it cannot be run."""
+    """The results of a computation; None if it cannot be run.
+
+    Formulas assert that they get indexes of their kind.
+    """
     try:
         return run(nnet, computation)
-    except (AttributeError, IndexError, KeyError, ValueError):
+    except (AssertionError, AttributeError, IndexError, KeyError, ValueError):
         return None
 
 
