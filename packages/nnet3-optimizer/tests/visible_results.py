@@ -45,7 +45,7 @@ def run(nnet: Nnet, computation: NnetComputation) -> Results:
     for name, component in zip(nnet.component_names, computer.nnet.components, strict=True):
         for spec in component.FIELDS:
             value = getattr(component, spec.name)
-            is_counted_by_call = spec.name.startswith("self_repair")
+            is_counted_by_call = spec.name.startswith(("num_dims", "oderiv", "self_repair"))
             if isinstance(value, float | np.ndarray) and not is_counted_by_call:
                 found[name, spec.name] = np.asarray(value)
     return found
