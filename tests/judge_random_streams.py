@@ -248,7 +248,7 @@ def judged(seed: int) -> Judged:
         kinds.add("refused: cannot be computed with this i-vector period")
     found = [difference_of(*pair) for pair in pairs]
     wrong = [f"differs by {each:.1e}" for each in found if not each <= LARGEST_DIFFERENCE]
-    if wrong and _is_rounding_large(seed, case):
+    if wrong and math.isfinite(sum(found)) and _is_rounding_large(seed, case):
         return Judged("", kinds | {"too few digits"})
     return Judged("; ".join(wrong), kinds, max(found, default=0.0))
 
