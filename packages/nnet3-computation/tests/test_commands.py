@@ -14,7 +14,6 @@ from nnet3_computation.commands.declaration import (
     CommandSchema,
     OperandKind,
 )
-from nnet3_descriptors.components import ComponentProperties
 
 
 @st.composite
@@ -76,18 +75,6 @@ class TestSchema:
             (OperandKind.INDEXES, Access.NONE),
             (OperandKind.NONE, Access.NONE),
         ]
-
-    def test_access_depends_on_the_component(self) -> None:
-        """A component that adds to its output also reads it."""
-        adds = int(ComponentProperties.PROPAGATE_ADDS)
-        table = command_table(
-            [commands.Propagate(component=component, input=1, output=2) for component in range(2)]
-        )
-        output = SCHEMA.types[commands.Propagate.OPCODE].OPERANDS[3].column
-
-        access = SCHEMA.access_of(table, np.array([0, adds], np.int32))
-
-        assert access[:, output].tolist() == [Access.WRITE, Access.READ_WRITE]
 
     def test_opcodes_are_unique(self) -> None:
         """Two classes with one opcode are refused."""

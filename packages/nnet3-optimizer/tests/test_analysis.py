@@ -5,7 +5,7 @@ import pytest
 from brief_computations import NNET, brief, computation, draft, proven
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnet3_computation import SCHEMA, NnetComputation
+from nnet3_computation import NnetComputation
 from nnet3_computation.analysis import MATRIX, Variables, overlap
 from nnet3_computation.commands import Access, AllocMatrixZeroed, OperandKind
 from nnet3_descriptors import Nnet
@@ -164,16 +164,18 @@ def test_accesses_follow_from_the_operands(example: tuple[Nnet, NnetComputation]
     """
     nnet, compiled = example
     analysis = analyze(nnet, compiled)
-    table = compiled.command_table
-    by_column = SCHEMA.access_of(table, analysis.component_properties)
     expected = []
-    for command, column in zip(*by_column.nonzero(), strict=True):
-        number = table[command, column]
-        named = [number] if number else []
-        if SCHEMA.kind[table[command, 0], column] == OperandKind.INDEXES_MULTI:
-            named = sorted({pair[0] for pair in compiled.indexes_multi[number].tolist()} - {-1})
-        expected += [(command, submatrix, by_column[command, column]) for submatrix in named]
+    for position, command in enumerate(compiled.commands):
+        for operand in command.OPERANDS:
+            number, access = getattr(command, operand.name), operand.access
+            if operand.adds_if & nnet.components[getattr(command, "component", 0)].properties:
+                access |= Access.READ
+            named = [number] if number else []
+            if operand.kind == OperandKind.INDEXES_MULTI:
+                named = sorted({pair[0] for pair in compiled.indexes_multi[number].tolist()} - {-1})
+            expected += [(position, each, access) for each in named if access]
 
+    table = compiled.command_table
     feeds = np.zeros(len(table), np.bool_)
     feeds[analysis.flow.writer] = True
 

@@ -96,7 +96,8 @@ def swap_halves(nnet: Nnet, computation: NnetComputation) -> NnetComputation:
                 output, given = (
                     builder.part(each, columns=columns) for each in (command.output, command.input)
                 )
-                commands.append(attrs.evolve(command, output=output, input=given))
+                fields = vars(command) | {"output": output, "input": given}
+                commands.append(type(command)(**fields))
         else:
             commands.append(command)
     builder.commands = commands

@@ -19,7 +19,6 @@ from nnet3_computation.commands.declaration import (
     CommandSchema,
     OperandKind,
     Table,
-    command,
     operand,
     scale,
 )
@@ -32,7 +31,6 @@ _READ, _WRITE, _READ_WRITE = Access.READ, Access.WRITE, Access.READ_WRITE
 # -- memory ----------------------------------------------------------------------------------------
 
 
-@command
 class AllocMatrixUndefined(Command):
     """Allocates a matrix; its elements are undefined."""
 
@@ -41,7 +39,6 @@ class AllocMatrixUndefined(Command):
     matrix: int = operand(_WHOLE)
 
 
-@command
 class AllocMatrixZeroed(Command):
     """Allocates a matrix and sets its elements to zero."""
 
@@ -50,7 +47,6 @@ class AllocMatrixZeroed(Command):
     matrix: int = operand(_WHOLE, _WRITE)
 
 
-@command
 class DeallocMatrix(Command):
     """Frees a matrix."""
 
@@ -59,7 +55,6 @@ class DeallocMatrix(Command):
     matrix: int = operand(_WHOLE)
 
 
-@command
 class SwapMatrix(Command):
     """Hands the memory and the elements of `source` to `destination`, which had none."""
 
@@ -69,7 +64,6 @@ class SwapMatrix(Command):
     source: int = operand(_WHOLE)
 
 
-@command
 class CompressMatrix(Command):
     """Stores a matrix in fewer bits until it is decompressed.
 
@@ -89,7 +83,6 @@ class CompressMatrix(Command):
     alpha: float = scale()
 
 
-@command
 class DecompressMatrix(Command):
     """Undoes CompressMatrix, up to rounding."""
 
@@ -102,7 +95,6 @@ class DecompressMatrix(Command):
 # -- components ------------------------------------------------------------------------------------
 
 
-@command
 class Propagate(Command):
     """Runs a component forward."""
 
@@ -118,7 +110,6 @@ class Propagate(Command):
     memo: int = operand(OperandKind.MEMO, optional=True)
 
 
-@command
 class StoreStats(Command):
     """Adds to the statistics that a component keeps of its activations."""
 
@@ -131,7 +122,6 @@ class StoreStats(Command):
     memo: int = operand(OperandKind.MEMO, optional=True)
 
 
-@command
 class Backprop(Command):
     """Runs a component backward: its input derivative (0: not wanted) and its model update."""
 
@@ -152,7 +142,6 @@ class Backprop(Command):
     memo: int = operand(OperandKind.MEMO, optional=True)
 
 
-@command
 class BackpropNoModelUpdate(Command):
     """Runs a component backward for its input derivative alone."""
 
@@ -175,7 +164,6 @@ class BackpropNoModelUpdate(Command):
 # -- copies and sums -------------------------------------------------------------------------------
 
 
-@command
 class SetConst(Command):
     """Sets all elements of `output` to alpha."""
 
@@ -185,7 +173,6 @@ class SetConst(Command):
     alpha: float = scale()
 
 
-@command
 class MatrixCopy(Command):
     """output = alpha * input."""
 
@@ -196,7 +183,6 @@ class MatrixCopy(Command):
     alpha: float = scale()
 
 
-@command
 class MatrixAdd(Command):
     """output += alpha * input."""
 
@@ -207,7 +193,6 @@ class MatrixAdd(Command):
     alpha: float = scale()
 
 
-@command
 class CopyRows(Command):
     """Row i of output = alpha * row indexes[i] of input, or zero where the index is -1."""
 
@@ -219,7 +204,6 @@ class CopyRows(Command):
     alpha: float = scale()
 
 
-@command
 class AddRows(Command):
     """Row i of output += alpha * row indexes[i] of input, unless the index is -1."""
 
@@ -231,7 +215,6 @@ class AddRows(Command):
     alpha: float = scale()
 
 
-@command
 class CopyRowsMulti(Command):
     """Row i of output = alpha * the row that indexes_multi[i] names, or zero for (-1, -1)."""
 
@@ -242,7 +225,6 @@ class CopyRowsMulti(Command):
     alpha: float = scale()
 
 
-@command
 class AddRowsMulti(Command):
     """Row i of output += alpha * the row that indexes_multi[i] names, unless it is (-1, -1)."""
 
@@ -253,7 +235,6 @@ class AddRowsMulti(Command):
     alpha: float = scale()
 
 
-@command
 class CopyToRowsMulti(Command):
     """The row that indexes_multi[i] names = alpha * row i of input; no row is named twice."""
 
@@ -264,7 +245,6 @@ class CopyToRowsMulti(Command):
     alpha: float = scale()
 
 
-@command
 class AddToRowsMulti(Command):
     """The row that indexes_multi[i] names += alpha * row i of input; no row is named twice."""
 
@@ -275,7 +255,6 @@ class AddToRowsMulti(Command):
     alpha: float = scale()
 
 
-@command
 class AddRowRanges(Command):
     """Row i of output += alpha * the sum of rows begin <= r < end of input.
 
@@ -293,7 +272,6 @@ class AddRowRanges(Command):
 # -- the world outside, and control ----------------------------------------------------------------
 
 
-@command
 class AcceptInput(Command):
     """Takes a matrix from the user: an input, or after the marker an output derivative."""
 
@@ -304,7 +282,6 @@ class AcceptInput(Command):
     node: int = operand(OperandKind.NODE)
 
 
-@command
 class ProvideOutput(Command):
     """Gives a matrix to the user: an output, or after the marker an input derivative."""
 
@@ -315,7 +292,6 @@ class ProvideOutput(Command):
     node: int = operand(OperandKind.NODE)
 
 
-@command
 class NoOperation(Command):
     """Does nothing; may be removed."""
 
@@ -323,7 +299,6 @@ class NoOperation(Command):
     TEXT: ClassVar = "nothing"
 
 
-@command
 class NoOperationMarker(Command):
     """Ends a segment: the forward computation, or one chunk of a computation in several."""
 
@@ -332,7 +307,6 @@ class NoOperationMarker(Command):
     SIDE_EFFECTS: ClassVar = True
 
 
-@command
 class NoOperationLabel(Command):
     """The place that a GotoLabel goes to."""
 
@@ -341,7 +315,6 @@ class NoOperationLabel(Command):
     SIDE_EFFECTS: ClassVar = True
 
 
-@command
 class GotoLabel(Command):
     """Continues after the NoOperationLabel at position `label`; the last command of a loop."""
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar, dataclass_transform
+from typing import Any, ClassVar, NamedTuple, NoReturn, Self, dataclass_transform
 
-import attrs
 import numpy as np
+from attrs.exceptions import FrozenInstanceError
 from nnet3_descriptors.components import ComponentProperties
-from nnet3_descriptors.values import ByFields
 from numpy.typing import NDArray
 
 from nnet3_computation.errors import CommandError
@@ -79,34 +78,30 @@ class Access(enum.IntFlag):
     """The new value depends on the old one, or some elements are left as they were."""
 
 
-@attrs.frozen(kw_only=True)
-class Operand:
+class Operand(NamedTuple):
     """The declaration of one operand.
 
     Attributes:
-        name: The name of the field.
         kind: What the number refers to.
         access: Whether the command reads, sets or changes the elements, if the operand names
             matrices.
         adds_if: A WRITE becomes READ_WRITE for components that have this property.
         optional: 0 is allowed and means that there is none.
+        name: The name of the field.
         column: The column of the table.
     """
 
-    name: str
     kind: OperandKind
     access: Access = Access.NONE
     adds_if: ComponentProperties = NO_PROPERTIES
     optional: bool = False
-    column: int
+    name: str = ""
+    column: int = 0
 
     @property
     def least(self) -> int:
         """The smallest value: 1 for a matrix that must be there."""
         return int(self.kind in MATRIX_KINDS and not self.optional)
-
-
-_OPERAND = "nnet3_computation operand"
 
 
 def operand(
@@ -117,17 +112,14 @@ def operand(
     optional: bool = False,
 ) -> Any:
     """Declares an operand as a field of a command class; see `Operand`."""
-    declared = {"kind": kind, "access": access, "adds_if": adds_if, "optional": optional}
-    metadata = {_OPERAND: declared}
-    return attrs.field(default=0, metadata=metadata) if optional else attrs.field(metadata=metadata)
+    return Operand(kind, access, adds_if, optional)
 
 
 _LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
 
-def scale(default: float = 1.0) -> Any:
-    """Declares the field `alpha`, a factor that is rounded to float32."""
-    return attrs.field(default=default, converter=_as_float32)
+def scale() -> Any:
+    """Declares the field `alpha`, a factor that is rounded to float32; 1 if it is not given."""
 
 
 def _as_float32(value: Any) -> float:
@@ -140,11 +132,11 @@ def _as_float32(value: Any) -> float:
     return float(np.float32(value))
 
 
-@attrs.frozen(kw_only=True, repr=False, eq=False)
-class Command(ByFields):
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(operand, scale))
+class Command:
     """Base of the commands: a frozen value with named operands.
 
-    The decorator `command` fills in the class attributes:
+    A subclass declares class attributes and fields; the others follow from its fields:
 
     - `OPCODE`: the number in column 0 of the table; part of the serialized form.
     - `TEXT`: how the command is written, with the names of its fields in braces. Text in angle
@@ -162,21 +154,46 @@ class Command(ByFields):
     SIDE_EFFECTS: ClassVar[bool] = False
     SIDE_EFFECTS_IF: ClassVar[ComponentProperties] = NO_PROPERTIES
 
-    def __attrs_post_init__(self) -> None:
-        """Checks that every operand is a number that its kind allows."""
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        fields = {name: each for name, each in vars(cls).items() if isinstance(each, Operand)}
+        cls.OPERANDS = tuple(
+            each._replace(name=name, column=column)
+            for column, (name, each) in enumerate(fields.items(), FIRST_OPERAND_COLUMN)
+        )
+        cls.HAS_ALPHA = "alpha" in vars(cls)
+        for name in (*fields, *("alpha",) * cls.HAS_ALPHA):
+            delattr(cls, name)
+
+    def __init__(self, **values: Any) -> None:
+        """Takes a value for each field, by name: an integer, or the factor alpha."""
+        fields = vars(self)
         for declared in self.OPERANDS:
-            value = getattr(self, declared.name)
-            if type(value) is int and declared.least <= value < 2**31:
-                continue
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-                raise CommandError(
-                    f"{type(self).__name__}.{declared.name} must be an integer (got {value!r})"
-                )
-            if not declared.least <= value < 2**31:
-                raise CommandError(
-                    f"{type(self).__name__}.{declared.name} must be from {declared.least} to "
-                    f"{2**31 - 1} (got {value})"
-                )
+            if declared.name not in values and not declared.optional:
+                raise TypeError(f"{type(self).__name__} needs '{declared.name}'")
+            value = values.pop(declared.name, 0)
+            _check_operand(type(self).__name__, declared, value)
+            fields[declared.name] = value
+        if self.HAS_ALPHA:
+            fields["alpha"] = _as_float32(values.pop("alpha", 1.0))
+        if values:
+            raise TypeError(f"{type(self).__name__} has no '{next(iter(values))}'")
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise FrozenInstanceError
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise FrozenInstanceError
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and vars(other) == vars(self)
+
+    def __hash__(self) -> int:
+        return hash((type(self), *vars(self).values()))
+
+    def __repr__(self) -> str:
+        shown = (f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__qualname__}({', '.join(shown)})"
 
     @property
     def row(self) -> tuple[int, ...]:
@@ -198,6 +215,18 @@ class Command(ByFields):
         return cls(**values)
 
 
+def _check_operand(command: str, declared: Operand, value: Any) -> None:
+    """Raises a CommandError unless an operand is a number that its kind allows."""
+    if type(value) is int and declared.least <= value < 2**31:
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise CommandError(f"{command}.{declared.name} must be an integer (got {value!r})")
+    if not declared.least <= value < 2**31:
+        raise CommandError(
+            f"{command}.{declared.name} must be from {declared.least} to {2**31 - 1} (got {value})"
+        )
+
+
 def alpha_bits(alpha: float) -> int:
     """Returns the bits of alpha as float32, read as int32."""
     return int(np.float32(alpha).view(np.int32))
@@ -206,26 +235,6 @@ def alpha_bits(alpha: float) -> int:
 def alpha_value(bits: int) -> float:
     """Returns the inverse of `alpha_bits`."""
     return float(np.int32(bits).view(np.float32))
-
-
-_C = TypeVar("_C", bound=type[Command])
-
-
-@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(operand, scale))
-def command(cls: _C) -> _C:
-    """Makes a frozen value class of a command, with operands from its fields."""
-    built = attrs.frozen(kw_only=True, repr=False, eq=False)(cls)
-    operands: list[Operand] = []
-    has_alpha = False
-    for field in attrs.fields(built):
-        if _OPERAND in field.metadata:
-            column = FIRST_OPERAND_COLUMN + len(operands)
-            operands.append(Operand(name=field.name, column=column, **field.metadata[_OPERAND]))
-        else:
-            has_alpha = True
-    built.OPERANDS = tuple(operands)
-    built.HAS_ALPHA = has_alpha
-    return built
 
 
 class CommandSchema(NamedTuple):
@@ -304,29 +313,6 @@ class CommandSchema(NamedTuple):
         for array in arrays.values():
             array.flags.writeable = False
         return cls(types=tuple(all_types), **arrays)
-
-    def access_of(self, table: Table, properties: NDArray[np.int32]) -> NDArray[np.int8]:
-        """Returns the effect of each command on the matrices that its columns name.
-
-        Args:
-            table: (commands, TABLE_WIDTH) int32.
-            properties: (components,) int32, `ComponentProperties` of the network's components.
-
-        Returns:
-            (commands, TABLE_WIDTH) int8, values of `Access`. For an operand of kind INDEXES_MULTI
-            it is the access to the submatrices that its list names.
-        """
-        opcodes = table[:, OPCODE_COLUMN]
-        access = self.access[opcodes]
-        component_column = self.component_column[opcodes]
-        runs = component_column.nonzero()[0]
-        of_component = properties[table[runs, component_column[runs]]]
-        # Few commands add; only they need a look at all columns.
-        adds_somewhere = np.bitwise_or.reduce(self.adds_if, axis=1)[opcodes[runs]] & of_component
-        adding = adds_somewhere.nonzero()[0]
-        adds = self.adds_if[opcodes[runs[adding]]] & of_component[adding][:, None] != 0
-        access[runs[adding]] |= adds * np.int8(Access.READ)
-        return access
 
     def command(self, row: Sequence[int]) -> Command:
         """Returns the command object of a row of the table.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import attrs
 import numpy as np
 from nnet3_computation import ComputationError, analysis, arrays, computation
 from nnet3_computation import commands as c
@@ -273,7 +272,9 @@ class _Limiter:
         lists = [self.edit.indexes_ranges(piece[own.start : own.stop]) for piece in pieces]
         self._set(at, command, output=output, input=given, indexes_ranges=lists[0])
         for each in lists[1:]:
-            added = attrs.evolve(command, output=output, input=given, indexes_ranges=each)
+            added = c.AddRowRanges(
+                output=output, input=given, indexes_ranges=each, alpha=command.alpha
+            )
             self.edit.insert(at + 1, np.array([added.row], np.int32))
 
 
