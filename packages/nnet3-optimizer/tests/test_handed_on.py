@@ -56,25 +56,26 @@ def test_handed_on(example: tuple[Nnet, NnetComputation]) -> None:
             continue
         expected = fresh(after)
         for name in PARTS:
-            part = getattr(after.findings, name)
+            part = vars(after.analysis).get(name)
             if part is not None:
                 assert comparable(part) == comparable(getattr(expected, name)), (each.name, name)
-        if after.findings.needs_zeros is not None:
-            assert (expected.needs_zeros <= after.findings.needs_zeros).all(), each.name
+        if (needs_zeros := vars(after.analysis).get("needs_zeros")) is not None:
+            assert (expected.needs_zeros <= needs_zeros).all(), each.name
         named = PairLists(after.pair_lists.lists).named
         assert np.array_equal(after.pair_lists.named.splits, named.splits)
         assert np.array_equal(after.pair_lists.named.values, named.values)
         current = after
 
 
-def test_findings() -> None:
-    """Asking for known parts computes nothing."""
-    analysis = draft("m1 = accept input\nprovide output = m1").analysis
+def test_what_is_not_known_is_not_handed_on() -> None:
+    """Taking over results computes none."""
+    before, after = (draft("m1 = accept input\nprovide output = m1").analysis for _ in range(2))
+    lifetimes = before.lifetimes
 
-    assert analysis.findings.lifetimes is analysis.findings.uses is None
-    lifetimes = analysis.lifetimes
-    assert analysis.findings.lifetimes is lifetimes
-    assert analysis.findings.uses is None
+    after.take_over(before, "lifetimes", "uses")
+
+    assert after.lifetimes is lifetimes
+    assert "uses" not in vars(before) | vars(after)
 
 
 def test_merging_knows_whose_zeros_are_looked_at() -> None:
@@ -95,7 +96,7 @@ def test_merging_knows_whose_zeros_are_looked_at() -> None:
 
     merged = merge.run(draft(text), OptimizeOptions())
 
-    known = merged.findings.needs_zeros
+    known = vars(merged.analysis).get("needs_zeros")
     assert isinstance(known, np.ndarray)
     assert np.flatnonzero(known).tolist() == [4]
     assert np.flatnonzero(fresh(merged).needs_zeros).tolist() == [4]

@@ -17,7 +17,6 @@ from nnet3_computation.analysis import (
     NUM_ROWS,
     Analysis,
     CommandKinds,
-    Findings,
     Layout,
     PairLists,
     memos,
@@ -99,11 +98,6 @@ class Draft:
             component_properties=self.component_properties,
         )
 
-    @property
-    def findings(self) -> Findings:
-        """The analysis so far; a pass may hand on the results that it did not change."""
-        return self.analysis.findings
-
     def in_order(self, order: arrays.Ids) -> Self:
         """Returns the draft with its commands in another order.
 
@@ -113,7 +107,7 @@ class Draft:
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
         moved = attrs.evolve(self, table=self.table.take(order, axis=0))
-        moved.findings.submatrix_accesses = self.analysis.submatrix_accesses.moved(place)
+        moved.analysis.submatrix_accesses = self.analysis.submatrix_accesses.moved(place)
         return moved
 
     @property

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from nnet3_computation.analysis.accesses import variable_accesses as variable_accesses
     from nnet3_computation.analysis.analysis import Analysis as Analysis
     from nnet3_computation.analysis.analysis import CommandAttributes as CommandAttributes
-    from nnet3_computation.analysis.analysis import Findings as Findings
     from nnet3_computation.analysis.analysis import Flow as Flow
     from nnet3_computation.analysis.analysis import analyze as analyze
     from nnet3_computation.analysis.layout import COL_OFFSET as COL_OFFSET

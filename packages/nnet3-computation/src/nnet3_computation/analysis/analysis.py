@@ -120,38 +120,24 @@ class CommandAttributes:
     has_side_effects: bool
 
 
-@attrs.define(kw_only=True, eq=False)
-class Findings:
-    """The results of an analysis so far, None for the others. A pass may hand them on.
-
-    Attributes:
-        submatrix_accesses, uses, lifetimes, matrix_use, needs_zeros: See `Analysis`.
-    """
-
-    submatrix_accesses: SubmatrixAccesses | None = None
-    uses: Uses | None = None
-    lifetimes: Lifetimes | None = None
-    matrix_use: tuple[Ids, Ids] | None = None
-    needs_zeros: Bools | None = None
-
-
-@attrs.frozen(kw_only=True, eq=False, repr=False)
+@attrs.define(kw_only=True, eq=False, repr=False, slots=False)
 class Analysis:
     """The reads, writes, allocations and deallocations of the commands of a computation.
+
+    Each result is computed at its first use. A pass that knows one, because it changed nothing
+    there, sets it.
 
     Attributes:
         layout: The matrices and submatrices.
         table: (C, TABLE_WIDTH) int32, the commands.
         pair_lists: The lists of submatrices and rows that commands refer to.
         component_properties: (components,) int32, bits of `ComponentProperties`.
-        findings: The results so far; other results are computed at their first use.
     """
 
     layout: Layout
     table: Table
     pair_lists: PairLists
     component_properties: npt.NDArray[np.int32]
-    findings: Findings = attrs.field(factory=Findings, init=False)
 
     @classmethod
     def of(cls, nnet: Nnet, computation: NnetComputation) -> Self:
@@ -193,15 +179,17 @@ class Analysis:
         """The finest parts of matrices that submatrices tell apart."""
         return self.layout.variables
 
-    @property
+    def take_over(self, other: Analysis, *names: str) -> None:
+        """Takes over results of another analysis that are the same here, as far as it has them."""
+        known = vars(other)
+        vars(self).update({name: known[name] for name in names if name in known})
+
+    @cached_property
     def submatrix_accesses(self) -> SubmatrixAccesses:
         """The submatrices that commands read and write, by command."""
-        found = self.findings.submatrix_accesses
-        if found is None:
-            found = self.findings.submatrix_accesses = SubmatrixAccesses.of(
-                self.opcodes, self.table, self.pair_lists, self.component_properties
-            )
-        return found
+        return SubmatrixAccesses.of(
+            self.opcodes, self.table, self.pair_lists, self.component_properties
+        )
 
     @cached_property
     def matrix_accesses(self) -> AccessLists:
@@ -213,28 +201,17 @@ class Analysis:
         """The commands that access each variable."""
         return variable_accesses(self.variables, self.submatrix_accesses)
 
-    @property
+    @cached_property
     def lifetimes(self) -> Lifetimes:
         """Where matrices are allocated and freed, and which are inputs and outputs."""
-        found = self.findings.lifetimes
-        if found is None:
-            found = self.findings.lifetimes = Lifetimes.of(
-                self.opcodes, self.table, self.matrices, self.submatrices
-            )
-        return found
+        return Lifetimes.of(self.opcodes, self.table, self.matrices, self.submatrices)
 
-    @property
+    @cached_property
     def matrix_use(self) -> tuple[Ids, Ids]:
         """The first and the last command that accesses each matrix, (M,) each; -1 for none.
 
         Allocation with zeros does not count.
         """
-        found = self.findings.matrix_use
-        if found is None:
-            found = self.findings.matrix_use = self._first_and_last_use()
-        return found
-
-    def _first_and_last_use(self) -> tuple[Ids, Ids]:
         accesses = self.submatrix_accesses
         counts = where(self.opcodes.take(accesses.command) != AllocMatrixZeroed.OPCODE)
         command = accesses.command.take(counts)
@@ -245,14 +222,10 @@ class Analysis:
         last[matrix] = command
         return first, last
 
-    @property
+    @cached_property
     def uses(self) -> Uses:
         """The accesses to submatrices by matrix; allocation with zeros does not count."""
-        found = self.findings.uses
-        if found is None:
-            found = Uses(self.layout, self.submatrix_accesses, self.opcodes)
-            self.findings.uses = found
-        return found
+        return Uses(self.layout, self.submatrix_accesses, self.opcodes)
 
     def accesses_within(self, matrices: Ids) -> SubmatrixAccesses:
         """Returns the accesses to submatrices of some matrices, by command."""
@@ -320,17 +293,14 @@ class Analysis:
         """
         return np.append(self.variable_accesses.command, len(self.table)).take(self.first_use)
 
-    @property
+    @cached_property
     def needs_zeros(self) -> Bools:
         """(M,) bool: whether a command may read the zeros that the matrix is allocated with.
 
         It does if the first access to one of its variables is not a pure write, or if the user is
         given a variable that nothing accesses.
         """
-        found = self.findings.needs_zeros
-        if found is None:
-            found = self.findings.needs_zeros = self.needs_zeros_without(NO_VARIABLES)
-        return found
+        return self.needs_zeros_without(NO_VARIABLES)
 
     def needs_zeros_without(self, variables: Ids) -> Bools:
         """Returns `needs_zeros`, (M,) bool, without looking at some variables."""

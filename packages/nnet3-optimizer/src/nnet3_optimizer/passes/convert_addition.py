@@ -68,6 +68,6 @@ def convert_addition(draft: Draft) -> Draft:
     # A command that adds rows to other matrices may leave some of their rows unchanged.
     sets = adds & (draft.opcodes != c.AddToRowsMulti.OPCODE)
     after = attrs.evolve(draft, table=table)
-    after.findings.submatrix_accesses = draft.analysis.submatrix_accesses.setting(sets)
-    after.findings.lifetimes = draft.findings.lifetimes
+    after.analysis.submatrix_accesses = draft.analysis.submatrix_accesses.setting(sets)
+    after.analysis.take_over(draft.analysis, "lifetimes")
     return after

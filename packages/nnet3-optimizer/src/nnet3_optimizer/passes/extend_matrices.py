@@ -199,7 +199,7 @@ def _extended(draft: Draft, at: np.ndarray) -> Draft:
         layout=Layout(matrices=matrices, submatrices=submatrices),
         debug_info=tuple(debug_info),
     )
-    larger.findings.lifetimes = draft.analysis.lifetimes
+    larger.analysis.lifetimes = draft.analysis.lifetimes
     return larger
 
 

@@ -116,7 +116,7 @@ def merge_variables(draft: Draft, options: OptimizeOptions | None = None) -> Dra
             put_off = _may_be_legal_later(draft, put_off, merges, placed)
         needs_zeros = _needs_zeros(draft, merges, placed)
         draft, number = _merged(draft, merges, placed)
-        draft.findings.needs_zeros = needs_zeros
+        draft.analysis.needs_zeros = needs_zeros
         contiguous[placed.root[contiguous]] = True
         candidates = put_off._replace(command=number[put_off.command])
     return draft

@@ -64,5 +64,5 @@ def move_sizing_commands(draft: Draft) -> Draft:
     new = np.empty(len(order) + 1, dtype=np.int64)
     new[order] = np.arange(len(order))
     new[-1] = -1  # for matrices without a use
-    moved.findings.matrix_use = new.take(first), new.take(last)
+    moved.analysis.matrix_use = new.take(first), new.take(last)
     return moved

@@ -91,9 +91,7 @@ def order_rows_early(draft: Draft) -> Draft:
         return draft
     after = edit.draft()
     # Only lists of rows change, and copies become copies of rows: accesses stay the same.
-    after.findings.submatrix_accesses = draft.findings.submatrix_accesses
-    after.findings.uses = draft.findings.uses
-    after.findings.lifetimes = draft.findings.lifetimes
+    after.analysis.take_over(draft.analysis, "submatrix_accesses", "uses", "lifetimes")
     return after
 
 
