@@ -207,7 +207,7 @@ class TestLifetimes:
         made = computation([(1, 2)] * 3, program, indexes_multi=[[[1, 0]]])
         first, last = matrix_use(made)
 
-        assert first[1:].tolist() == [3, 4, 9]
+        assert first[1:].tolist() == [3, 4, -1]
         assert last[1:].tolist() == [4, 4, -1]
         assert list(with_tight_lifetimes(made).commands) == [
             program[0],

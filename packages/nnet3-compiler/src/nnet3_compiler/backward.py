@@ -17,11 +17,11 @@ import numpy as np
 from nnet3_computation import commands, computation
 from nnet3_computation.analysis import MATRIX, NUM_COLS, NUM_ROWS
 from nnet3_computation.arrays import NONE, IntArray, freeze, run_starts, where
-from nnet3_computation.commands import Emission, Table, command_rows
+from nnet3_computation.commands import Table, command_rows
 from nnet3_descriptors.indexes import distinct
 from numpy.typing import NDArray
 
-from nnet3_compiler.forward import PLACES_PER_STEP
+from nnet3_compiler.forward import PLACES_PER_STEP, Emission
 from nnet3_compiler.locations import PieceKind, Pieces
 from nnet3_compiler.step_info import StepInfo
 
@@ -61,18 +61,15 @@ class DescriptorBackward:
             is made for, and for each of its rows the row of the piece's step.
     """
 
-    def __init__(
-        self, pieces: Pieces, info: StepInfo, lists: commands.IndexLists, emission: Emission
-    ) -> None:
+    def __init__(self, pieces: Pieces, info: StepInfo, emission: Emission) -> None:
         """Prepares to emit.
 
         Args:
             pieces: The input locations.
             info: The submatrices of derivatives.
-            lists: Receives lists of rows.
             emission: Receives the commands.
         """
-        self._pieces, self._info, self._lists, self._emission = pieces, info, lists, emission
+        self._pieces, self._info, self._emission = pieces, info, emission
         self.gathered: list[tuple[int, IntArray]] = []
         self._wholes: list[int] = []
 
@@ -161,7 +158,7 @@ class DescriptorBackward:
                 self._emit_unique(piece, output, reverse)
                 continue
             ranges = row_ranges(part, num_used * minibatch.size)
-            number = self._lists.ranges.add(ranges)
+            number = self._emission.list("indexes_ranges", ranges)
             self._emit(piece, commands.AddRowRanges, output=output, indexes_ranges=number)
 
     def _emit(self, piece: int, command_type: type[commands.Command], **operands: int) -> None:
@@ -191,7 +188,7 @@ class DescriptorBackward:
         return np.where(rows >= 0, rows - first, NONE).astype(np.int32), int(submatrix[0])
 
     def _emit_unique(self, piece: int, output: int, reverse: IntArray) -> None:
-        number = self._lists.indexes.add(reverse)
+        number = self._emission.list("indexes", reverse)
         self._emit(piece, commands.AddRows, output=output, indexes=number)
 
     def _emit_gathered(self, piece: int, targets: IntArray) -> None:
@@ -212,7 +209,7 @@ class DescriptorBackward:
         gathered = int(submatrices.add(whole)[0])
         self.gathered.append((piece, order))
         self._wholes.append(gathered)
-        number = self._lists.indexes.add(order)
+        number = self._emission.list("indexes", order)
         tables = [
             command_rows(commands.CopyRows, 1, 1.0, output=gathered, input=deriv, indexes=number)
         ]
@@ -221,7 +218,8 @@ class DescriptorBackward:
         for output in distinct(submatrix).tolist():
             rows = np.where(submatrix == output, row, NONE).astype(np.int32)
             ranges = row_ranges(rows, int(submatrices.table[output, NUM_ROWS]))
-            operands = {"input": gathered, "indexes_ranges": self._lists.ranges.add(ranges)}
+            number = self._emission.list("indexes_ranges", ranges)
+            operands = {"input": gathered, "indexes_ranges": number}
             tables.append(command_rows(commands.AddRowRanges, 1, alpha, output=output, **operands))
         self._emission.add(int(self._place(piece)), np.concatenate(tables))
 
@@ -234,7 +232,7 @@ class DescriptorBackward:
             self._emit_gathered(piece, self._pieces.repeated(piece, pairs))
             return
         for part in unique_lists(pairs, list_of_row):
-            number = self._lists.multi.add(self._pieces.repeated(piece, part))
+            number = self._emission.list("indexes_multi", self._pieces.repeated(piece, part))
             self._emit(piece, commands.AddToRowsMulti, indexes_multi=number)
 
 

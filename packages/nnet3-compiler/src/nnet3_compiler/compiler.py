@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from nnet3_computation import ComputationRequest, RequestFingerprint, commands
 from nnet3_computation.arrays import Bools, IntArray, where
-from nnet3_computation.commands import Emission, Table, command_rows
+from nnet3_computation.commands import Table, command_rows
 from nnet3_computation.computation import (
     NO_DEBUG_INFO,
     DebugInfoOfRows,
@@ -25,6 +25,7 @@ from nnet3_compiler.backward import DescriptorBackward
 from nnet3_compiler.errors import CompilationError
 from nnet3_compiler.forward import (
     PLACES_PER_STEP,
+    Emission,
     emit_components,
     emit_sums,
     precompute_indexes,
@@ -203,9 +204,11 @@ def _compile(
     needs_deriv = derivatives_needed(network, requests, pieces)
     precomputed, precomputed_indexes = precompute_indexes(network, requests, steps, minibatch)
     info = make_step_info(network, steps, minibatch, needs_deriv)
-    lists, forward, backward = commands.IndexLists(), Emission(), Emission()
-    emit_sums(pieces, info, lists, forward)
-    sums = DescriptorBackward(pieces, info, lists, backward)
+    lists: dict[str, list[IntArray]]
+    lists = {"indexes": [], "indexes_multi": [], "indexes_ranges": []}
+    forward, backward = Emission(lists), Emission(lists)
+    emit_sums(pieces, info, forward)
+    sums = DescriptorBackward(pieces, info, backward)
     sums.emit()
     emit_components(network, requests, steps, info, precomputed, forward, backward)
     rows = steps.count * minibatch.size
@@ -217,15 +220,15 @@ def _compile(
         matrices=np.concatenate([info.matrices, sums.sizes]),
         submatrices=info.submatrices.table,
         command_table=_command_table(network, steps, info, sums, forward, backward),
-        indexes=lists.indexes.items,
-        indexes_multi=lists.multi.items,
-        indexes_ranges=lists.ranges.items,
         precomputed_indexes=precomputed_indexes,
         need_model_derivative=any(request.need_model_derivative for request in requests),
         matrix_debug_info=debug_info,
         steps=np.column_stack([steps.node, rows])[rows > 0],
         network=structure.NetworkFingerprint.of(network.nnet),
         requests=tuple(map(RequestFingerprint.of, made_for)),
+        indexes=lists["indexes"],
+        indexes_multi=lists["indexes_multi"],
+        indexes_ranges=lists["indexes_ranges"],
     )
 
 

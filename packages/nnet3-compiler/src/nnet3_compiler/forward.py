@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 from nnet3_computation import ComputationRequest, arrays, commands
-from nnet3_computation.commands import Emission, command_rows
+from nnet3_computation.commands import TABLE_WIDTH, Table, command_rows
 from nnet3_descriptors.components import ComponentProperties, PrecomputedIndexes
+from numpy.typing import NDArray
 
 from nnet3_compiler import shortcut, step_info
 from nnet3_compiler.locations import PieceKind, Pieces
@@ -21,9 +22,41 @@ AFTER_RANGES = PLACES_PER_STEP // 2
 """Ranges come first in a step: a sum that starts as a copy of a matrix may take over its memory."""
 
 
-def emit_sums(
-    pieces: Pieces, info: step_info.StepInfo, lists: commands.IndexLists, emission: Emission
-) -> None:
+class Emission:
+    """Commands with their places, and the lists of rows that they refer to.
+
+    Attributes:
+        lists: The lists by the fields of `NnetComputation`, for all emissions of a computation.
+        tables: Pieces of the command table.
+        places: For each piece the (count,) places; commands with equal places keep their order.
+    """
+
+    def __init__(self, lists: dict[str, list[arrays.IntArray]]) -> None:
+        self.lists = lists
+        self.tables: list[Table] = []
+        self.places: list[NDArray[np.int64]] = []
+
+    def add(self, place: NDArray[np.int64] | NDArray[np.int32] | int, table: Table) -> None:
+        """Adds commands; `place` is (count,) or one place for all."""
+        if len(table):
+            self.tables.append(table)
+            self.places.append(np.broadcast_to(np.asarray(place, np.int64), len(table)))
+
+    def list(self, field: str, rows: arrays.IntArray) -> int:
+        """Adds a list of rows, which no other object may hold; returns its number."""
+        self.lists[field].append(arrays.freeze(rows))
+        return len(self.lists[field]) - 1
+
+    def ordered(self) -> tuple[Table, NDArray[np.int64]]:
+        """Returns all commands in the order of their places, and the places."""
+        if not self.tables:
+            return np.zeros((0, TABLE_WIDTH), np.int32), np.zeros(0, np.int64)
+        places = np.concatenate(self.places)
+        order = np.argsort(places, kind="stable")
+        return np.concatenate(self.tables)[order], places[order]
+
+
+def emit_sums(pieces: Pieces, info: step_info.StepInfo, emission: Emission) -> None:
     """Adds the commands that add up the values of descriptors. All matrices are zero before.
 
     Constants come first, then one command a piece.
@@ -31,7 +64,6 @@ def emit_sums(
     Args:
         pieces: The input locations.
         info: The submatrices of values.
-        lists: Receives lists of rows.
         emission: Receives the commands.
     """
     size, block = pieces.minibatch.size, pieces.steps.block
@@ -59,7 +91,7 @@ def emit_sums(
     chosen = pieces.of_kind(PieceKind.ROWS)
     source_step = pieces.source_step[chosen]
     numbers = [
-        lists.indexes.add(pieces.minibatch.rows(pieces.rows(piece), source_block, own_block))
+        emission.list("indexes", pieces.minibatch.rows(pieces.rows(piece), source_block, own_block))
         for piece, source_block, own_block in zip(
             chosen.tolist(),
             block[source_step].tolist(),
@@ -71,7 +103,7 @@ def emit_sums(
     add(commands.AddRows, chosen, AFTER_RANGES, input=info.value[source_step], indexes=indexes)
     chosen = pieces.of_kind(PieceKind.SCATTERED)
     numbers = [
-        lists.multi.add(pieces.repeated(piece, pieces.pairs(piece, info.value)))
+        emission.list("indexes_multi", pieces.repeated(piece, pieces.pairs(piece, info.value)))
         for piece in chosen.tolist()
     ]
     indexes = np.array(numbers, np.int32)

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import attrs
 import numpy as np
 from nnet3_computation import commands
-from nnet3_computation.analysis import MATRIX
-from nnet3_computation.arrays import NONE, IntArray, same
+from nnet3_computation.analysis import MATRIX, Analysis, Layout, PairLists
+from nnet3_computation.arrays import NONE, Ids, IntArray, same
 from nnet3_computation.commands import Table, command_rows
 from nnet3_computation.computation import NnetComputation, T
 from nnet3_descriptors import indexes, values
@@ -19,32 +19,17 @@ from nnet3_compiler.errors import CompilationError
 ALLOCATIONS = (commands.AllocMatrixUndefined.OPCODE, commands.AllocMatrixZeroed.OPCODE)
 
 
-def matrix_use(computation: NnetComputation) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns the first and the last command that uses each matrix; allocation does not count.
-
-    Returns:
-        (M,) int64, positions of commands, the number of commands if nothing uses the matrix; and
-        (M,) int64, -1 if nothing uses it.
-    """
+def matrix_use(computation: NnetComputation) -> tuple[Ids, Ids]:
+    """Returns the first and the last command that uses each matrix; see `Analysis.matrix_use`."""
     table = computation.command_table
-    opcodes = table[:, commands.OPCODE_COLUMN]
-    matrix_of = computation.submatrices[:, MATRIX]
-    uses = commands.SCHEMA.is_matrix[opcodes] & (table > 0)
-    uses[np.isin(opcodes, (*ALLOCATIONS, commands.DeallocMatrix.OPCODE))] = False
-    position, column = np.nonzero(uses)
-    positions, matrices = [position], [matrix_of[table[position, column]]]
-    lists = commands.SCHEMA.kind[opcodes] == commands.OperandKind.INDEXES_MULTI
-    for command, at in zip(*np.nonzero(lists), strict=True):
-        pairs = computation.indexes_multi[int(table[command, at])]
-        named = matrix_of[np.unique(pairs[pairs[:, 0] != NONE, 0])]
-        matrices.append(named)
-        positions.append(np.full(len(named), command))
-    matrix, place = np.concatenate(matrices), np.concatenate(positions)
-    first = np.full(len(computation.matrices), len(table), np.int64)
-    last = np.full(len(computation.matrices), NONE, np.int64)
-    np.minimum.at(first, matrix, place)
-    np.maximum.at(last, matrix, place)
-    return first, last
+    components = int(table[:, commands.FIRST_OPERAND_COLUMN].max(initial=0)) + 1
+    analysis = Analysis(
+        layout=Layout(matrices=computation.matrices, submatrices=computation.submatrices),
+        table=table,
+        pair_lists=PairLists(computation.indexes_multi),
+        component_properties=np.zeros(components, np.int32),  # whether they add does not matter
+    )
+    return analysis.matrix_use
 
 
 def with_tight_lifetimes(computation: NnetComputation) -> NnetComputation:

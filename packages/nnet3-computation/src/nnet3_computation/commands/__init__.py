@@ -49,9 +49,6 @@ if TYPE_CHECKING:
     from nnet3_computation.commands.tables import COMPRESSED_BITS as COMPRESSED_BITS
     from nnet3_computation.commands.tables import INT16 as INT16
     from nnet3_computation.commands.tables import ONE_BIT as ONE_BIT
-    from nnet3_computation.commands.tables import Emission as Emission
-    from nnet3_computation.commands.tables import IndexLists as IndexLists
-    from nnet3_computation.commands.tables import RowLists as RowLists
     from nnet3_computation.commands.tables import columns as columns
     from nnet3_computation.commands.tables import command_rows as command_rows
     from nnet3_computation.commands.tables import hand_over_commands as hand_over_commands

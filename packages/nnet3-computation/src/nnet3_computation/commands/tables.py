@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_computation.arrays import Ids, IntArray, freeze
+from nnet3_computation.arrays import Ids
 from nnet3_computation.commands.classes import SCHEMA, GotoLabel, NoOperationMarker, SwapMatrix
 from nnet3_computation.commands.declaration import (
     ALPHA_COLUMN,
@@ -95,52 +95,6 @@ def command_rows(
         if declared.name in operands:
             table[:, declared.column] = operands[declared.name]
     return table
-
-
-class Emission:
-    """Commands with their places, and the lists of rows that they refer to.
-
-    Attributes:
-        tables: Pieces of the command table.
-        places: For each piece the (count,) places; commands with equal places keep their order.
-    """
-
-    def __init__(self) -> None:
-        self.tables: list[Table] = []
-        self.places: list[NDArray[np.int64]] = []
-
-    def add(self, place: NDArray[np.int64] | NDArray[np.int32] | int, table: Table) -> None:
-        """Adds commands; `place` is (count,) or one place for all."""
-        if len(table):
-            self.tables.append(table)
-            self.places.append(np.broadcast_to(np.asarray(place, np.int64), len(table)))
-
-    def ordered(self) -> tuple[Table, NDArray[np.int64]]:
-        """Returns all commands in the order of their places, and the places."""
-        if not self.tables:
-            return np.zeros((0, TABLE_WIDTH), np.int32), np.zeros(0, np.int64)
-        places = np.concatenate(self.places)
-        order = np.argsort(places, kind="stable")
-        return np.concatenate(self.tables)[order], places[order]
-
-
-class RowLists:
-    """Lists of rows of one kind, numbered in the order in which they were added."""
-
-    def __init__(self) -> None:
-        self.items: list[IntArray] = []
-
-    def add(self, rows: IntArray) -> int:
-        """Adds a list, which no other object may hold; returns its number."""
-        self.items.append(freeze(rows))
-        return len(self.items) - 1
-
-
-class IndexLists:
-    """The lists of rows that commands refer to by number; see the fields of `NnetComputation`."""
-
-    def __init__(self) -> None:
-        self.indexes, self.multi, self.ranges = RowLists(), RowLists(), RowLists()
 
 
 def is_loop(table: Table) -> bool:
