@@ -209,6 +209,23 @@ class NetworkStructure:
             case ComponentInputNode() | OutputNode():
                 return node.descriptor.dim(self.node_dim)
 
+    def input_of(self, node: ComponentNode) -> ComponentInputNode:
+        """Returns the component-input node that belongs to a component node."""
+        found = self.node(node.name + INPUT_SUFFIX)
+        assert isinstance(found, ComponentInputNode)
+        return found
+
+    def sources_of(self, node: Node) -> tuple[str, ...]:
+        """Returns the names of the nodes that a node takes its value from."""
+        match node:
+            case DimRangeNode():
+                return (node.source,)
+            case ComponentNode():
+                return (node.name + INPUT_SUFFIX,)
+            case ComponentInputNode() | OutputNode():
+                return node.descriptor.node_names
+        return ()
+
     @property
     def input_nodes(self) -> tuple[InputNode, ...]:
         """The inputs of the network, in order."""

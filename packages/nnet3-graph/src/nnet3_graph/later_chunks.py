@@ -13,13 +13,12 @@ a row, it is there for all later ones.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import attrs
 import numpy as np
 from nnet3_computation import ComputationRequest, RequestError
 from nnet3_descriptors import ComponentInputNode, Nnet, OutputNode
 from nnet3_descriptors.descriptors import ReplaceIndex
+from nnet3_descriptors.structure import reached
 
 from nnet3_graph.builder import NamedRows
 from nnet3_graph.graph import ComputationGraph
@@ -43,10 +42,13 @@ def fixed_frame(nnet: Nnet) -> str | None:
     Returns:
         The sentence, for an error; None if every frame is read at a distance from the output's.
     """
-    needed = _reached(nnet, "output", [rule.sources for rule in node_rules(nnet).rules])
-    of_features = _reached(nnet, "input", node_users(nnet))
-    for node in nnet.nodes:
-        if node.name not in needed or not isinstance(node, ComponentInputNode | OutputNode):
+    numbers, rules, users = nnet.node_indexes, node_rules(nnet).rules, node_users(nnet)
+    output, features = ([numbers[name]] if name in numbers else [] for name in ("output", "input"))
+    needed = {*reached(output, lambda number: rules[number].sources)}
+    reading = reached(features, lambda number: users[number])
+    of_features = {nnet.node_names[number] for number in reading}
+    for number, node in enumerate(nnet.nodes):
+        if number not in needed or not isinstance(node, ComponentInputNode | OutputNode):
             continue
         pending = [leaf for part in node.descriptor.parts for leaf in part.leaves]
         while pending:
@@ -56,17 +58,6 @@ def fixed_frame(nnet: Nnet) -> str | None:
             if is_fixed and not of_features.isdisjoint(read.node_names):
                 return f"'{node.name}' reads {read}, which would be another frame in each chunk"
     return None
-
-
-def _reached(nnet: Nnet, name: str, edges: Sequence[Sequence[int]]) -> set[str]:
-    """Returns the nodes that edges lead to from a node, itself included; none if it is missing."""
-    pending = [number for number, node in enumerate(nnet.node_names) if node == name]
-    seen = {*pending}
-    while pending:
-        following = {*edges[pending.pop()]} - seen
-        seen |= following
-        pending += following
-    return {nnet.node_names[number] for number in seen}
 
 
 def unsettled_node(request: ComputationRequest, graph: ComputationGraph, shift: int) -> str | None:

@@ -161,7 +161,7 @@ class _Utterance:
         while pending:
             name = pending.pop()
             if name not in sources:
-                sources[name] = self._sources(self._nnet.node(name))
+                sources[name] = self._nnet.sources_of(self._nnet.node(name))
                 pending += sources[name]
         try:
             for name in graphlib.TopologicalSorter(sources).static_order():
@@ -177,23 +177,6 @@ class _Utterance:
                 "the network is recurrent, and each frame would need nodes of its own: "
                 + ", ".join(names)
             ) from None
-
-    def _sources(self, node: Node) -> tuple[str, ...]:
-        """Returns the names of the nodes that a node reads."""
-        match node:
-            case ComponentInputNode() | OutputNode():
-                return node.descriptor.node_names
-            case ComponentNode():
-                return (self._input_of(node).name,)
-            case DimRangeNode():
-                return (node.source,)
-            case InputNode():
-                return ()
-
-    def _input_of(self, node: ComponentNode) -> ComponentInputNode:
-        found = self._nnet.nodes[self._nnet.node_index(node.name) - 1]
-        assert isinstance(found, ComponentInputNode)
-        return found
 
     def _add_input(self, node: InputNode) -> None:
         graph, name = self._graph, node.name
@@ -232,7 +215,7 @@ class _Utterance:
             case ComponentNode():
                 if time is not None:
                     return self._component_row(node, time)
-                return self._component(node, self._frames_of(self._input_of(node).name))
+                return self._component(node, self._frames_of(self._nnet.input_of(node).name))
             case DimRangeNode():
                 columns = range(node.dim_offset, node.dim_offset + node.dim)
                 source: _Value = (
@@ -399,7 +382,7 @@ class _Utterance:
 
     def _component_row(self, node: ComponentNode, time: int) -> Tensor:
         """Returns the output of a component at a time."""
-        component, given = self._nnet.component(node.component), self._input_of(node)
+        component, given = self._nnet.component(node.component), self._nnet.input_of(node)
         if isinstance(component, StatisticsPoolingComponent):
             return self._pooled(node, component, time)
         if isinstance(component, StatisticsExtractionComponent):
@@ -480,7 +463,8 @@ class _Utterance:
         self, node: ComponentNode, component: StatisticsPoolingComponent, time: int
     ) -> Tensor:
         """Returns means, and standard deviations, over the frames around a time."""
-        [part, *others] = self._input_of(node).descriptor.parts
+        read = self._nnet.input_of(node).descriptor
+        [part, *others] = read.parts
         [name, *more] = part.node_names or ("",)
         source = None if others or more or str(part) != name else self._nnet.node(name)
         sums = self._nnet.component(source.component) if isinstance(source, ComponentNode) else None
@@ -491,7 +475,7 @@ class _Utterance:
             or sums.output_period != period
         ):
             raise ExportError(
-                f"'{node.name}' of type {component.type} pools {self._input_of(node).descriptor}, "
+                f"'{node.name}' of type {component.type} pools {read}, "
                 f"which is no StatisticsExtractionComponent with an output period of {period}"
             )
         if time % period:
@@ -506,7 +490,7 @@ class _Utterance:
         self, node: ComponentNode, component: StatisticsExtractionComponent, frames: range
     ) -> Tensor:
         """Returns the number of frames, and their sums and sums of squares, (1, columns)."""
-        given = self._frames_of(self._input_of(node).name)
+        given = self._frames_of(self._nnet.input_of(node).name)
         if isinstance(given, Tensor):
             raise ExportError(f"'{node.name}' of type {component.type} reads no frame")
         self._check_fixed(node, frames.start)

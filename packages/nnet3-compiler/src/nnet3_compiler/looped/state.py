@@ -31,6 +31,7 @@ from nnet3_descriptors import (
 from nnet3_descriptors.components import ComponentProperties, NoOpComponent
 from nnet3_descriptors.descriptors import Descriptor, Failover, IfDefined, SumDescriptor
 from nnet3_descriptors.indexes import IndexArray, N, T
+from nnet3_descriptors.structure import reached
 from nnet3_descriptors.values import is_integer
 from nnet3_graph import ComputationGraph, build_computation_graph
 from nnet3_graph.nodes import node_rules
@@ -152,17 +153,13 @@ def _check_fixed_times(nnet: Nnet, request: ComputationRequest) -> None:
     """Checks that no node reads a fixed t, which does not mean the same row in each chunk."""
     check_no_fixed_frame(nnet)
     rules = node_rules(nnet).rules
-    pending = [nnet.node_index(io.name) for io in request.outputs]
-    seen = {*pending}
-    while pending:
-        node = pending.pop()
+    outputs = [nnet.node_index(io.name) for io in request.outputs]
+    for node in reached(outputs, lambda node: rules[node].sources):
         if rules[node].has_fixed_t:
             raise CompilationError(
                 f"'{nnet.node_names[node]}' reads the same t for all frames, which would be "
                 "another frame in each chunk: with_ivector_period replaces ReplaceIndex(.., t, 0)"
             )
-        pending += {*rules[node].sources} - seen
-        seen |= {*rules[node].sources}
 
 
 # ---- sums of inputs that later chunks read are computed once ----

@@ -20,14 +20,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from nnet3_descriptors import components, config_reader, editing, errors, similar_names
-from nnet3_descriptors.editing.low_rank import apply_svd, reduce_rank
-from nnet3_descriptors.editing.settings import (
-    convert_to_fixed_affine,
-    set_dropout_proportion,
-    set_learning_rate,
-    set_learning_rate_factor,
-)
+from nnet3_descriptors import components, config_reader, errors, similar_names
+from nnet3_descriptors.editing import low_rank, settings, structure
 from nnet3_descriptors.nnet import Nnet
 
 _SEMICOLON: Final = re.compile(r"""("[^"\n]*"|'[^'\n]*'|\#[^\n]*)|;""")
@@ -63,68 +57,41 @@ def apply_edits(nnet: Nnet, text: str) -> Nnet:
     return nnet
 
 
-def _convert_to_fixed_affine(nnet: Nnet, line: components.ConfigLine) -> Nnet:
-    return convert_to_fixed_affine(nnet, line.text("name", "*"))
-
-
-def _remove_orphan_nodes(nnet: Nnet, line: components.ConfigLine) -> Nnet:
-    inputs_too = line.boolean("remove-orphan-inputs", False)
-    return editing.structure.remove_orphan_nodes(nnet, remove_orphan_inputs=inputs_too)
-
-
-def _remove_orphan_components(nnet: Nnet, line: components.ConfigLine) -> Nnet:
-    return editing.structure.remove_orphan_components(nnet)
-
-
-def _remove_orphans(nnet: Nnet, line: components.ConfigLine) -> Nnet:
-    inputs_too = line.boolean("remove-orphan-inputs", False)
-    return editing.structure.remove_orphans(nnet, remove_orphan_inputs=inputs_too)
-
-
-def _set_learning_rate(nnet: Nnet, line: components.ConfigLine) -> Nnet:
-    return set_learning_rate(nnet, line.real("learning-rate"), line.text("name", "*"))
-
-
-def _set_learning_rate_factor(nnet: Nnet, line: components.ConfigLine) -> Nnet:
-    return set_learning_rate_factor(nnet, line.real("learning-rate-factor"), line.text("name", "*"))
-
-
-def _rename_node(nnet: Nnet, line: components.ConfigLine) -> Nnet:
-    return editing.structure.rename_node(nnet, line.text("old-name"), line.text("new-name"))
-
-
-def _remove_output_nodes(nnet: Nnet, line: components.ConfigLine) -> Nnet:
-    return editing.structure.remove_output_nodes(nnet, line.text("name"))
-
-
-def _set_dropout_proportion(nnet: Nnet, line: components.ConfigLine) -> Nnet:
-    return set_dropout_proportion(nnet, line.real("proportion"), line.text("name", "*"))
-
-
-def _apply_svd(nnet: Nnet, line: components.ConfigLine) -> Nnet:
-    return apply_svd(
+_DIRECTIVES: Final[Mapping[str, Callable[[Nnet, components.ConfigLine], Nnet]]] = {
+    "convert-to-fixed-affine": lambda nnet, line: settings.convert_to_fixed_affine(
+        nnet, line.text("name", "*")
+    ),
+    "remove-orphan-nodes": lambda nnet, line: structure.remove_orphan_nodes(
+        nnet, remove_orphan_inputs=line.boolean("remove-orphan-inputs", False)
+    ),
+    "remove-orphan-components": lambda nnet, _: structure.remove_orphan_components(nnet),
+    "remove-orphans": lambda nnet, line: structure.remove_orphans(
+        nnet, remove_orphan_inputs=line.boolean("remove-orphan-inputs", False)
+    ),
+    "set-learning-rate": lambda nnet, line: settings.set_learning_rate(
+        nnet, line.real("learning-rate"), line.text("name", "*")
+    ),
+    "set-learning-rate-factor": lambda nnet, line: settings.set_learning_rate_factor(
+        nnet, line.real("learning-rate-factor"), line.text("name", "*")
+    ),
+    "rename-node": lambda nnet, line: structure.rename_node(
+        nnet, line.text("old-name"), line.text("new-name")
+    ),
+    "remove-output-nodes": lambda nnet, line: structure.remove_output_nodes(
+        nnet, line.text("name")
+    ),
+    "set-dropout-proportion": lambda nnet, line: settings.set_dropout_proportion(
+        nnet, line.real("proportion"), line.text("name", "*")
+    ),
+    "apply-svd": lambda nnet, line: low_rank.apply_svd(
         nnet,
         line.text("name"),
         bottleneck_dim=line.integer("bottleneck-dim") if line.has("bottleneck-dim") else None,
         energy_threshold=line.real("energy-threshold") if line.has("energy-threshold") else None,
         shrinkage_threshold=line.real("shrinkage-threshold", 1.0),
-    )
-
-
-def _reduce_rank(nnet: Nnet, line: components.ConfigLine) -> Nnet:
-    return reduce_rank(nnet, line.text("name"), line.integer("rank"))
-
-
-_DIRECTIVES: Final[Mapping[str, Callable[[Nnet, components.ConfigLine], Nnet]]] = {
-    "convert-to-fixed-affine": _convert_to_fixed_affine,
-    "remove-orphan-nodes": _remove_orphan_nodes,
-    "remove-orphan-components": _remove_orphan_components,
-    "remove-orphans": _remove_orphans,
-    "set-learning-rate": _set_learning_rate,
-    "set-learning-rate-factor": _set_learning_rate_factor,
-    "rename-node": _rename_node,
-    "remove-output-nodes": _remove_output_nodes,
-    "set-dropout-proportion": _set_dropout_proportion,
-    "apply-svd": _apply_svd,
-    "reduce-rank": _reduce_rank,
+    ),
+    "reduce-rank": lambda nnet, line: low_rank.reduce_rank(
+        nnet, line.text("name"), line.integer("rank")
+    ),
 }
+"""What carries out a directive of each name."""

@@ -39,7 +39,7 @@ from nnet3_descriptors.components import LinearComponent, TdnnComponent
 from nnet3_descriptors.components.affine import AffineMap
 from nnet3_descriptors.descriptors.descriptor import shifted
 from nnet3_descriptors.editing import collapse
-from nnet3_descriptors.editing.structure import loops, remove_orphan_components, sources_of
+from nnet3_descriptors.editing.structure import loops, remove_orphan_components
 from nnet3_descriptors.network_structure import (
     INPUT_SUFFIX,
     ComponentInputNode,
@@ -90,14 +90,14 @@ def _split_columns(nnet: Nnet, node: ComponentNode, loop: frozenset[str]) -> Nne
     changed = [_reading_columns(each, node.name, spans) for each in _readers(nnet, node.name)]
     if len(spans) == 1 or None in changed:
         return None
-    affine, descriptor = nnet.component_of(node), _descriptor(nnet, node)
+    affine, descriptor = nnet.component_of(node), nnet.input_of(node).descriptor
     maps = {name: (descriptor, _affine(affine, rows=slice(*span))) for name, span in spans.items()}
     return _replaced(nnet, node, maps, [each for each in changed if each is not None])
 
 
 def _split_input(nnet: Nnet, node: ComponentNode, loop: frozenset[str]) -> Nnet | None:
     """Splits a map that reads its loop and other nodes side by side; None if it is no such map."""
-    parts = _descriptor(nnet, node).parts
+    parts = nnet.input_of(node).descriptor.parts
     ends = accumulate((part.dim(nnet.node_dim) for part in parts), initial=0)
     columns = [slice(*span) for span in pairwise(ends)]
     groups: dict[str, list[int]] = {FEEDFORWARD: [], RECURRENT: []}
@@ -144,14 +144,7 @@ def _affine(
 
 def _readers(nnet: Nnet, name: str) -> list[Node]:
     """Returns the nodes that read a component node."""
-    return [node for node in nnet.nodes if name in sources_of(node)]
-
-
-def _descriptor(nnet: Nnet, node: ComponentNode) -> descriptors.Descriptor:
-    """Returns the input of a component node."""
-    input_node = nnet.node(node.name + INPUT_SUFFIX)
-    assert isinstance(input_node, ComponentInputNode)
-    return input_node.descriptor
+    return [node for node in nnet.nodes if name in nnet.sources_of(node)]
 
 
 def _reading_columns(reader: Node, name: str, spans: Mapping[str, tuple[int, int]]) -> Node | None:

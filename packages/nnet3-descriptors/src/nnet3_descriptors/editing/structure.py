@@ -1,12 +1,12 @@
 """The structure of a network: loops, components by name, nodes that nothing needs."""
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeVar
 
 import attrs
 
-from nnet3_descriptors import components, descriptors, errors, network_structure
+from nnet3_descriptors import components, descriptors, errors
 from nnet3_descriptors.network_structure import (
     INPUT_SUFFIX,
     ComponentInputNode,
@@ -17,30 +17,7 @@ from nnet3_descriptors.network_structure import (
     OutputNode,
 )
 from nnet3_descriptors.nnet import Nnet
-from nnet3_descriptors.structure import strongly_connected_components
-
-
-def sources_of(node: network_structure.Node) -> tuple[str, ...]:
-    """Returns the nodes that a node takes its value from."""
-    match node:
-        case network_structure.DimRangeNode():
-            return (node.source,)
-        case network_structure.ComponentNode():
-            return (node.name + network_structure.INPUT_SUFFIX,)
-        case network_structure.ComponentInputNode() | network_structure.OutputNode():
-            return node.descriptor.node_names
-    return ()
-
-
-def reached(start: Iterable[str], edges: Mapping[str, Iterable[str]]) -> set[str]:
-    """Returns the nodes that edges lead to from some nodes, and these nodes."""
-    found = set(start)
-    waiting = list(found)
-    while waiting:
-        new = set(edges[waiting.pop()]) - found
-        found |= new
-        waiting += new
-    return found
+from nnet3_descriptors.structure import reached, strongly_connected_components
 
 
 def loops(nnet: Nnet) -> dict[str, frozenset[str]]:
@@ -49,7 +26,7 @@ def loops(nnet: Nnet) -> dict[str, frozenset[str]]:
     Two nodes are in one loop if each depends on the other.
     """
     names, number = nnet.node_names, nnet.node_indexes
-    sources = [[number[name] for name in sources_of(node)] for node in nnet.nodes]
+    sources = [[number[name] for name in nnet.sources_of(node)] for node in nnet.nodes]
     found: dict[str, frozenset[str]] = {}
     for group in strongly_connected_components(sources):
         if len(group) > 1 or group[0] in sources[group[0]]:
@@ -148,7 +125,8 @@ def remove_orphan_nodes(nnet: Nnet, *, remove_orphan_inputs: bool = False) -> Nn
     Raises:
         NetworkError: No input node would be left.
     """
-    needed = _needed_nodes(nnet)
+    outputs = (node.name for node in nnet.output_nodes)
+    needed = {*reached(outputs, lambda name: nnet.sources_of(nnet.node(name)))}
     kept = tuple(
         node
         for node in nnet.nodes
@@ -234,9 +212,3 @@ def renamed_references(node: Node, names: Mapping[str, str]) -> Node:
             )
             return attrs.evolve(node, descriptor=descriptor)
     return node
-
-
-def _needed_nodes(nnet: Nnet) -> Collection[str]:
-    """Returns the nodes from which an output can be reached."""
-    sources = {node.name: sources_of(node) for node in nnet.nodes}
-    return reached((node.name for node in nnet.output_nodes), sources)

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 from nnet3_descriptors.descriptors.descriptor import written
 from nnet3_descriptors.network_structure import (
-    INPUT_SUFFIX,
-    ComponentInputNode,
     ComponentNode,
     DimRangeNode,
     InputNode,
@@ -37,8 +35,7 @@ def _config_lines(nnet: NetworkStructure, with_dims: bool) -> Iterator[str]:
             case InputNode():
                 yield f"input-node name={node.name} dim={node.dim}"
             case ComponentNode():
-                input_node = nnet.node(node.name + INPUT_SUFFIX)
-                assert isinstance(input_node, ComponentInputNode)
+                input_node = nnet.input_of(node)
                 line = (
                     f"component-node name={node.name} component={node.component} "
                     f"input={text(input_node.descriptor)}"

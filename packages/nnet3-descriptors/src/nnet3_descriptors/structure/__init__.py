@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 import numpy as np
@@ -37,9 +37,12 @@ __all__ = [
     "component_dims",
     "component_properties",
     "node_dims",
+    "reached",
     "strongly_connected_components",
     "updated_components",
 ]
+
+K = TypeVar("K")
 
 _UPDATABLE = int(properties.ComponentProperties.UPDATABLE)
 
@@ -74,6 +77,18 @@ def component_dims(nnet: Nnet) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         frozen(np.array([component.input_dim for component in components], np.int32)),
         frozen(np.array([component.output_dim for component in components], np.int32)),
     )
+
+
+def reached(start: Iterable[K], edges: Callable[[K], Iterable[K]]) -> Iterator[K]:
+    """Yields the nodes that edges lead to from some nodes, these included, each once."""
+    pending = [*start]
+    seen = {*pending}
+    while pending:
+        node = pending.pop()
+        yield node
+        following = {*edges(node)} - seen
+        seen |= following
+        pending += following
 
 
 def strongly_connected_components(sources: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from nnet3_descriptors import ComponentInputNode, ComponentNode, DimRangeNode, Nnet, OutputNode
+from nnet3_descriptors import Nnet
 from nnet3_descriptors.structure import strongly_connected_components
 from nnet3_descriptors.values import remembered
 
@@ -35,14 +35,8 @@ def node_users(nnet: Nnet) -> list[list[int]]:
     position = nnet.node_indexes
     users: list[list[int]] = [[] for _ in nnet.nodes]
     for number, node in enumerate(nnet.nodes):
-        match node:
-            case ComponentNode():
-                users[number - 1].append(number)
-            case DimRangeNode():
-                users[position[node.source]].append(number)
-            case ComponentInputNode() | OutputNode():
-                for name in node.descriptor.node_names:
-                    users[position[name]].append(number)
+        for name in nnet.sources_of(node):
+            users[position[name]].append(number)
     return users
 
 

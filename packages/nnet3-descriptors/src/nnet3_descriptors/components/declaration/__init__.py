@@ -5,7 +5,6 @@ from nnet3_descriptors.components.declaration.base import IndexesType as Indexes
 from nnet3_descriptors.components.declaration.base import PrecomputedIndexes as PrecomputedIndexes
 from nnet3_descriptors.components.declaration.base import UpdatableComponent as UpdatableComponent
 from nnet3_descriptors.components.declaration.config_line import ConfigLine as ConfigLine
-from nnet3_descriptors.components.declaration.fields import Declared as Declared
 from nnet3_descriptors.components.declaration.fields import FieldSpec as FieldSpec
 from nnet3_descriptors.components.declaration.fields import boolean as boolean
 from nnet3_descriptors.components.declaration.fields import declare as declare

@@ -11,7 +11,7 @@ import functools
 import math
 import re
 from collections.abc import Callable
-from typing import Any, ClassVar, Final, Literal, ParamSpec, Protocol
+from typing import Any, Final, Literal, ParamSpec
 
 import attrs
 import numpy as np
@@ -30,13 +30,6 @@ _REQUIRED: Final = object()
 _AUTO: Final = "auto"
 
 P = ParamSpec("P")
-
-
-class Declared(Protocol):
-    """An instance of a class whose fields are declared: a component."""
-
-    type: ClassVar[str]
-    FIELDS: ClassVar[tuple[FieldSpec, ...]]
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -120,27 +113,27 @@ class FieldSpec:
         """Tells whether the field begins with that token in a new or an old file."""
         return self.token.partition(" ")[0] == token != "" or token in self.old_tokens
 
-    def default_for(self, component: Declared) -> Any:
+    def default_for(self, component: Any) -> Any:
         """Returns the default value of the field in that component."""
         return self.default(component) if callable(self.default) else self.default
 
-    def is_written(self, component: Declared) -> bool:
+    def is_written(self, component: Any) -> bool:
         """Tells whether the field is written for that component."""
         return self._holds(self.written, component)
 
-    def is_shown(self, component: Declared) -> bool:
+    def is_shown(self, component: Any) -> bool:
         """Tells whether `info` shows the field for that component."""
         when = self.written if self.shown is None else self.shown
         return self.info is not None and self._holds(when, component)
 
-    def _holds(self, when: Written, component: Declared) -> bool:
+    def _holds(self, when: Written, component: Any) -> bool:
         if callable(when):
             return bool(when(component))
         if when == "unless default":
             return bool(getattr(component, self.name) != self.default_for(component))
         return when == "always"
 
-    def check(self, component: Declared) -> None:
+    def check(self, component: Any) -> None:
         """Raises NetworkError unless the value has the type, shape and range declared."""
         value = getattr(component, self.name)
         where = f"{component.type}: '{self.name}'"

@@ -10,8 +10,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_descriptors.components.declaration.fields import Declared
-
 InfoEntry = str | Callable[[Any], str]
 """The name of a field or property, or a function of the component that returns text or ''."""
 
@@ -38,7 +36,7 @@ def item(label: str, value: object) -> str:
     return f", {label}={value}"
 
 
-def items(component: Declared, entries: Iterable[InfoEntry]) -> str:
+def items(component: Any, entries: Iterable[InfoEntry]) -> str:
     """Returns the items of a component, each with a comma before it.
 
     Args:
