@@ -22,7 +22,7 @@ from networks import BENCHMARKS
 from nnet3_computation import ComputationRequest
 from nnet3_descriptors import Nnet
 from nnet3_graph import ComputationGraph, build_computation_graph
-from nnet3_graph.nodes.rules import node_rules
+from nnet3_graph.nodes import node_rules
 
 CASES = ((1, False), (2, True), (64, True))
 """Sequences, and whether for training; two are what shortcut compilation asks for."""

@@ -10,7 +10,7 @@ from nnet3_descriptors.components import TdnnComponent
 from nnet3_descriptors.components.index_rules import AtOffsets
 from nnet3_descriptors.indexes import as_indexes
 from nnet3_graph import ComputationGraphBuilder
-from nnet3_graph.nodes.rules import component_rule
+from nnet3_graph.nodes import component_rule
 from nnet3_graph.rules import NEVER, All, Asked, ByTime, Optional, Shift
 from small_networks import network, stacked
 
@@ -61,7 +61,7 @@ def test_closed_form(config, input_dim, data, inputs, outputs):
     )
 
     with mock.patch(
-        "nnet3_graph.nodes.rules.component_rule",
+        "nnet3_graph.nodes.component_rule",
         lambda component, source: Asked(source, component),
     ):
         expected = build(nnet, request)

@@ -11,8 +11,7 @@ from nnet3_descriptors import parse_config
 from nnet3_descriptors.components import DistributeComponent
 from nnet3_descriptors.indexes import as_indexes
 from nnet3_graph import NotComputableError, build_computation_graph, explain
-from nnet3_graph.nodes import NodeRules, node_rules
-from nnet3_graph.nodes.order import find_cycles, reads_of_any_row
+from nnet3_graph.nodes import NodeRules, find_cycles, node_rules, reads_of_any_row
 from nnet3_graph.rows import demanded_rows
 from nnet3_graph.rules import All, Asked, First, Optional, Shift
 from nnet3_graph.sets.bits import BitLayout

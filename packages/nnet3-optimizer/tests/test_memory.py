@@ -11,8 +11,7 @@ from nnet3_computation import NnetComputation, live_bytes, peak_bytes, plan_memo
 from nnet3_computation.commands import CompressMatrix, DecompressMatrix
 from nnet3_computation.memory import compressed_bytes
 from nnet3_computation.memory.live import Blocks, holdings
-from nnet3_computation.memory.plan import pack, search
-from nnet3_computation.memory.sweep import Gaps, from_the_peak
+from nnet3_computation.memory.plan import Gaps, from_the_peak, pack, search
 from nnet3_descriptors import Nnet
 from nnet3_optimizer import optimize
 from optimizer_networks import examples

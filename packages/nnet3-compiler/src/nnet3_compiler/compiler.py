@@ -34,7 +34,7 @@ from nnet3_compiler.locations import input_pieces
 from nnet3_compiler.options import CompilerOptions
 from nnet3_compiler.shortcut import Minibatch, Reduced, not_reduced, reduce_requests
 from nnet3_compiler.step_info import StepInfo, derivatives_needed, make_step_info
-from nnet3_compiler.steps.building import IrregularOrderError, StepsBuilder
+from nnet3_compiler.steps.building import IrregularOrderError, Steps, StepsBuilder
 from nnet3_compiler.steps.network import (
     Graphs,
     Network,
@@ -43,7 +43,6 @@ from nnet3_compiler.steps.network import (
     compute_epochs,
     compute_phases,
 )
-from nnet3_compiler.steps.steps import Steps
 
 
 class Compiler:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from nnet3_compiler import shortcut, step_info
 from nnet3_compiler.locations import PieceKind, Pieces
+from nnet3_compiler.steps.building import Steps
 from nnet3_compiler.steps.network import Network, NodeKind
-from nnet3_compiler.steps.steps import Steps
 
 PLACES_PER_STEP = 1 << 32
 """Commands of step s have places from s * PLACES_PER_STEP on."""

@@ -18,8 +18,8 @@ from nnet3_descriptors.descriptors import ForwardingDescriptor, Node, SumDescrip
 from numpy.typing import NDArray
 
 from nnet3_compiler.shortcut import Minibatch
+from nnet3_compiler.steps.building import Steps
 from nnet3_compiler.steps.network import Graphs, Network
-from nnet3_compiler.steps.steps import Steps
 
 BoolArray = NDArray[np.bool_]
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from nnet3_compiler.locations import Pieces
 from nnet3_compiler.shortcut import Minibatch
+from nnet3_compiler.steps.building import Steps
 from nnet3_compiler.steps.network import Network, NodeKind
-from nnet3_compiler.steps.steps import Steps
 
 BoolArray = NDArray[np.bool_]
 

@@ -22,7 +22,7 @@ from nnet3_descriptors.similar_names import hint
 
 from nnet3_graph.errors import UnboundedComputationError
 from nnet3_graph.graph import ComputationGraph, make_graph
-from nnet3_graph.nodes.rules import NodeRules, node_rules
+from nnet3_graph.nodes import NodeRules, node_rules
 from nnet3_graph.rows import MAX_STEPS, Earlier, Reach, find_reach
 from nnet3_graph.sets.bits import BitLayout, Bits
 from nnet3_graph.sets.index_set import Grid, Patterns, Ranks, find_patterns

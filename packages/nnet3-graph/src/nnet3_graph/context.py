@@ -17,7 +17,7 @@ from nnet3_descriptors import ComponentNode, NetworkError, Nnet
 from nnet3_descriptors.indexes import make_indexes
 
 from nnet3_graph.errors import ContextError, listed
-from nnet3_graph.nodes.rules import node_rules
+from nnet3_graph.nodes import node_rules
 from nnet3_graph.rows import Reach, find_reach
 
 _INPUT: Final = "input"

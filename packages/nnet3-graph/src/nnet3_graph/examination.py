@@ -13,7 +13,7 @@ from nnet3_descriptors import Nnet
 from nnet3_descriptors.indexes import IndexArray
 
 from nnet3_graph.graph import ComputationGraph, make_graph
-from nnet3_graph.nodes.rules import NodeRules, node_rules
+from nnet3_graph.nodes import NodeRules, node_rules
 from nnet3_graph.rows import Reach, make_layout
 from nnet3_graph.sets.bits import BitLayout, Bits, Hull, change_layout, join
 from nnet3_graph.sets.index_set import Grid, IndexSet, Patterns

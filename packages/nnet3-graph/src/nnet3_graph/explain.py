@@ -11,8 +11,7 @@ from nnet3_descriptors.indexes import IndexArray, N, T, X, index_order
 
 from nnet3_graph.context import compute_context
 from nnet3_graph.errors import ContextError, MissingFrames, NotComputableError, Row
-from nnet3_graph.nodes.order import find_cycles
-from nnet3_graph.nodes.rules import NodeRules
+from nnet3_graph.nodes import NodeRules, find_cycles
 from nnet3_graph.rows import Reach, rows_reached
 from nnet3_graph.rules import NEVER, All, Leaf, Rule, Shift
 from nnet3_graph.sets.bits import BitLayout, Bits

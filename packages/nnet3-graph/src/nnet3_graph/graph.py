@@ -27,7 +27,7 @@ from nnet3_descriptors.descriptors import ForwardingDescriptor
 from nnet3_descriptors.indexes import AnyIndexes, IndexArray, distinct, moved_indexes
 from nnet3_descriptors.values import frozen, shown
 
-from nnet3_graph.nodes.rules import node_rules
+from nnet3_graph.nodes import node_rules
 from nnet3_graph.rules import NEVER, All, AnyOf, ByTime, Optional, Rule, Shift
 from nnet3_graph.sets.bits import Bits
 from nnet3_graph.sets.index_set import Grid, IndexSet

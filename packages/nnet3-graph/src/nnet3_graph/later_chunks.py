@@ -22,8 +22,7 @@ from nnet3_descriptors.structure import reached
 
 from nnet3_graph.builder import NamedRows
 from nnet3_graph.graph import ComputationGraph
-from nnet3_graph.nodes.order import node_users
-from nnet3_graph.nodes.rules import NodeRules, node_rules
+from nnet3_graph.nodes import NodeRules, node_rules, node_users
 from nnet3_graph.rows import MAX_STEPS, Reach, computable_rows, possible_hulls
 from nnet3_graph.rules import ALWAYS, NEVER, All, ByTime, First, Fixed, Optional, Rule
 from nnet3_graph.sets.bits import EVERYWHERE, Bits, change_layout, join

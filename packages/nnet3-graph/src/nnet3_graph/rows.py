@@ -21,8 +21,7 @@ from nnet3_computation import RequestError
 from nnet3_descriptors import check_limit, current_limits
 from nnet3_descriptors.indexes import IndexArray
 
-from nnet3_graph.nodes.order import Cycle
-from nnet3_graph.nodes.rules import NodeRules
+from nnet3_graph.nodes import Cycle, NodeRules
 from nnet3_graph.rules import Rule
 from nnet3_graph.sets.bits import (
     EVERYWHERE,

@@ -41,8 +41,7 @@ from nnet3_runtime_onnx import components, export
 from nnet3_runtime_onnx.errors import ExportError
 from nnet3_runtime_onnx.frames import FRAME_AXIS, Frames, cut, moved_axis, sliced
 from nnet3_runtime_onnx.graph import OPSET, GraphBuilder, Tensor, concat, constant, repeated
-from nnet3_runtime_onnx.matrices import Matrices
-from nnet3_runtime_onnx.regions import ZERO, Region
+from nnet3_runtime_onnx.matrices import ZERO, Matrices, Region
 
 FRAMES, OUTPUT_FRAMES = "frames", "output_frames"
 """The names of the axes of frames of the inputs and of an output."""

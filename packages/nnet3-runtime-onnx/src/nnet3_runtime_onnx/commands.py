@@ -41,8 +41,7 @@ from numpy.typing import NDArray
 from nnet3_runtime_onnx.components import Call, translate, why_not
 from nnet3_runtime_onnx.errors import ExportError
 from nnet3_runtime_onnx.graph import OPSET, GraphBuilder, Tensor, concat
-from nnet3_runtime_onnx.matrices import Matrices, sums_of_ranges
-from nnet3_runtime_onnx.regions import Region
+from nnet3_runtime_onnx.matrices import Matrices, Region, sums_of_ranges
 
 STATE, NEXT_STATE = "state", "next_state"
 """The prefixes of the names of inputs and outputs that are state."""

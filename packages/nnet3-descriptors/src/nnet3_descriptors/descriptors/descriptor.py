@@ -24,8 +24,13 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_descriptors.descriptors import base, forms
-from nnet3_descriptors.descriptors.base import Const, ForwardingDescriptor, SumDescriptor, to_single
+from nnet3_descriptors.descriptors import forms
+from nnet3_descriptors.descriptors.forms import (
+    Const,
+    ForwardingDescriptor,
+    SumDescriptor,
+    to_single,
+)
 from nnet3_descriptors.descriptors.grammar import (
     MAX_LENGTH,
     MAX_NESTING,
@@ -46,7 +51,7 @@ class Descriptor:
         parts: The sum descriptors, whose values are appended column-wise.
     """
 
-    parts: tuple[base.SumDescriptor, ...] = attrs.field(validator=attrs.validators.min_len(1))
+    parts: tuple[forms.SumDescriptor, ...] = attrs.field(validator=attrs.validators.min_len(1))
 
     def __str__(self) -> str:
         text = ", ".join(map(str, self.parts))
@@ -58,7 +63,7 @@ class Descriptor:
         return tuple(dict.fromkeys(name for part in self.parts for name in part.node_names))
 
     @property
-    def leaves(self) -> tuple[base.ForwardingDescriptor, ...]:
+    def leaves(self) -> tuple[forms.ForwardingDescriptor, ...]:
         """The forwarding descriptors of all parts, from left to right."""
         return tuple(leaf for part in self.parts for leaf in part.leaves)
 
@@ -75,16 +80,16 @@ class Descriptor:
             (L, N, 4) int64, columns node, n, t, x: the row that leaf l of `leaves` reads for row n.
             A t or x beyond 32 bits means that there is no such row.
         """
-        return base.dependencies_of(
-            self.leaves, indexes, node_index or base.numbered(self.node_names)
+        return forms.dependencies_of(
+            self.leaves, indexes, node_index or forms.numbered(self.node_names)
         )
 
     def is_computable(
         self,
         indexes: AnyIndexes,
-        available: base.CindexSet,
+        available: forms.CindexSet,
         node_index: Mapping[str, int] | None = None,
-    ) -> tuple[base.BoolArray, base.BoolArray]:
+    ) -> tuple[forms.BoolArray, forms.BoolArray]:
         """Tells which rows can be computed (all their parts can), and which cindexes they read.
 
         Args:
@@ -96,7 +101,7 @@ class Descriptor:
             computable (N,), and used (L, N): which of the `dependencies` are read; none for rows
             that are not computable.
         """
-        leaf_available = base.are_available(self.dependencies(indexes, node_index), available)
+        leaf_available = forms.are_available(self.dependencies(indexes, node_index), available)
         computable = np.ones(len(indexes), dtype=np.bool_)
         used = np.empty_like(leaf_available)
         first = 0
@@ -112,7 +117,7 @@ class Descriptor:
         """Smallest shift of t, in frames, that leaves the meaning of this unchanged."""
         return math.lcm(*(part.modulus for part in self.parts))
 
-    def dim(self, node_dim: base.NodeDim) -> int:
+    def dim(self, node_dim: forms.NodeDim) -> int:
         """Returns the number of columns, the sum of those of the parts.
 
         Args:
@@ -123,7 +128,7 @@ class Descriptor:
         """
         return sum(part.dim(node_dim) for part in self.parts)
 
-    def map_nodes(self, replace: Callable[[str], base.ForwardingDescriptor]) -> "Descriptor":
+    def map_nodes(self, replace: Callable[[str], forms.ForwardingDescriptor]) -> "Descriptor":
         """Returns a copy in which every node name is replaced by a forwarding descriptor."""
         return Descriptor(
             tuple(part.map_leaves(lambda leaf: leaf.map_nodes(replace)) for part in self.parts)

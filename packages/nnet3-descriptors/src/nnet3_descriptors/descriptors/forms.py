@@ -2,31 +2,362 @@
 
 A forwarding descriptor maps every requested index to one cindex, with a scale. It never changes n.
 A sum descriptor is a tree of Sum, Failover and IfDefined whose leaves are forwarding descriptors
-and constants; see `base`. The constructors take their fields by position, in the order of the
+and constants. The constructors take their fields by position, in the order of the
 written form.
+
+The leaves are forwarding descriptors, which are numbered from left to right, and constants. Boolean
+arrays of shape (L, N), leaf by row, say which forwarding leaves are available for which rows.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_descriptors import errors, text
-from nnet3_descriptors.descriptors.base import (
-    BoolArray,
-    Evaluated,
-    ForwardingDescriptor,
-    NodeDim,
-    Scales,
-    SumDescriptor,
-    finite_single,
+from nnet3_descriptors import errors, limits, text
+from nnet3_descriptors.errors import NetworkError
+from nnet3_descriptors.indexes import (
+    AnyIndexes,
+    IndexArray,
+    T,
+    X,
+    as_rows,
+    check_int32,
+    moved_indexes,
+    require_int32,
 )
-from nnet3_descriptors.indexes import AnyIndexes, T, X, check_int32, moved_indexes
+
+Scales = float | npt.NDArray[np.float32]
+BoolArray = npt.NDArray[np.bool_]
+NodeDim = Callable[[str], int]
+CindexSet = Callable[[npt.NDArray[np.int64]], BoolArray]
+"""Tells for (K, 4) cindexes, columns node, n, t, x, which are in the set: (K,).
+
+Callers can ask for a t or x beyond 32 bits; no set has such a row.
+"""
+
+
+def to_single(value: float) -> float:
+    """Returns the float32 that is nearest to `value`; infinite beyond the range of float32."""
+    with np.errstate(over="ignore", under="ignore"):
+        return float(np.float32(value))
+
+
+def finite_single(value: float, what: str) -> float:
+    """Returns the float32 that is nearest to a number.
+
+    Raises:
+        NetworkError: The float32 is not finite; `what` is the name of the number in the message.
+    """
+    single = to_single(value)
+    if not math.isfinite(single):
+        raise NetworkError(f"{what} must be finite in single precision (got {value:g})")
+    return single
+
+
+def numbered(names: Iterable[str]) -> dict[str, int]:
+    """Returns the place of each of some different names."""
+    return {name: number for number, name in enumerate(names)}
+
+
+def dependencies_of(
+    leaves: Sequence[ForwardingDescriptor], indexes: AnyIndexes, node_index: Mapping[str, int]
+) -> npt.NDArray[np.int64]:
+    """Returns the source of each row for each leaf: (L, N, 4) int64, columns node, n, t, x."""
+    what = f"the rows that {len(leaves)} terms of a descriptor read for {len(indexes)} rows"
+    limits.check_limit("reads", len(leaves) * len(indexes), what)
+    cindexes = np.empty((len(leaves), len(indexes), 4), dtype=np.int64)
+    for number, leaf in enumerate(leaves):
+        cindexes[number] = leaf.map_unbounded(indexes, node_index)
+    return cindexes
+
+
+def are_available(cindexes: npt.NDArray[np.int64], available: CindexSet) -> BoolArray:
+    """Returns which of (L, N, 4) cindexes are in a set: (L, N)."""
+    return available(cindexes.reshape(-1, 4)).reshape(cindexes.shape[:2])
+
+
+Evaluated = tuple[BoolArray, list[BoolArray], npt.NDArray[np.float32]]
+"""For which rows a sum descriptor can be computed, (N,); for each of its leaves, in which of these
+it enters, (N,); and the sum of the constants that enter, (N,)."""
+
+
+class SumDescriptor(ABC):
+    """A sum of values of one dimension, some of which may be optional."""
+
+    __slots__ = ()
+
+    @property
+    def operands(self) -> tuple[SumDescriptor, ...]:
+        """The sum descriptors directly below this one; none for a leaf."""
+        return ()
+
+    @property
+    def leaves(self) -> tuple[ForwardingDescriptor, ...]:
+        """The L forwarding descriptors of the tree, from left to right."""
+        found: list[ForwardingDescriptor] = []
+        pending: list[SumDescriptor] = [self]
+        while pending:
+            part = pending.pop()
+            if isinstance(part, ForwardingDescriptor):
+                found.append(part)
+            else:
+                pending.extend(reversed(part.operands))
+        return tuple(found)
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """Names of the nodes that this may take values from, each once, in order."""
+        return tuple(dict.fromkeys(name for leaf in self.leaves for name in leaf.node_names))
+
+    def dependencies(
+        self, indexes: AnyIndexes, node_index: Mapping[str, int] | None = None
+    ) -> npt.NDArray[np.int64]:
+        """Returns all cindexes that might enter the sum.
+
+        Args:
+            indexes: (N, 3) int32, the requested indexes, columns n, t, x.
+            node_index: The number of each node, by name; by default its place in `node_names`.
+
+        Returns:
+            (L, N, 4) int64, columns node, n, t, x: the row that leaf l reads for row n. A t or x
+            beyond 32 bits means that there is no such row.
+        """
+        return dependencies_of(self.leaves, indexes, node_index or numbered(self.node_names))
+
+    def is_computable(
+        self, indexes: AnyIndexes, available: CindexSet, node_index: Mapping[str, int] | None = None
+    ) -> tuple[BoolArray, BoolArray]:
+        """Tells which rows can be computed, and which leaves enter them.
+
+        Args:
+            indexes: (N, 3) int32, the requested indexes, columns n, t, x.
+            available: The set of all cindexes that can be computed.
+            node_index: As for `dependencies`.
+
+        Returns:
+            computable (N,), and used (L, N): which of the `dependencies` enter the sum; none does
+            for rows that are not computable.
+        """
+        leaf_available = are_available(self.dependencies(indexes, node_index), available)
+        return self.computable(leaf_available), self.used(leaf_available)
+
+    @property
+    def modulus(self) -> int:
+        """Smallest shift of t, in frames, that leaves the meaning of this unchanged."""
+        return math.lcm(*(operand.modulus for operand in self.operands))
+
+    @property
+    def has_constant(self) -> bool:
+        """Whether a Const is among the leaves."""
+        return any(operand.has_constant for operand in self.operands)
+
+    def computable(self, leaf_available: BoolArray) -> BoolArray:
+        """Tells for which rows the sum can be computed.
+
+        Args:
+            leaf_available: (L, N), whether leaf l can be computed for row n.
+
+        Returns:
+            (N,) boolean array.
+        """
+        computable, _, _ = self._evaluated_on(leaf_available)
+        return computable
+
+    def used(self, leaf_available: BoolArray) -> BoolArray:
+        """Tells which leaves enter the sum.
+
+        Args:
+            leaf_available: (L, N), whether leaf l can be computed for row n.
+
+        Returns:
+            (L, N) boolean array; False everywhere for rows that are not computable.
+        """
+        _, entering, _ = self._evaluated_on(leaf_available)
+        return np.array(entering, dtype=np.bool_).reshape(leaf_available.shape)
+
+    def constant_term(self, leaf_available: BoolArray) -> npt.NDArray[np.float32]:
+        """Returns the sum of the constants that enter.
+
+        Args:
+            leaf_available: (L, N), whether leaf l can be computed for row n.
+
+        Returns:
+            (N,) float32 array; 0 for rows that are not computable.
+        """
+        _, _, constant = self._evaluated_on(leaf_available)
+        return constant
+
+    def _evaluated_on(self, leaf_available: BoolArray) -> Evaluated:
+        return self._evaluated(iter(leaf_available), leaf_available.shape[1])
+
+    @abstractmethod
+    def _evaluated(self, available: Iterator[BoolArray], count: int) -> Evaluated:
+        """Evaluates this for N = `count` rows; takes the arrays of its leaves from `available`.
+
+        A tree of many leaves can be 200 deep, so it is traversed only once.
+        """
+
+    @abstractmethod
+    def dim(self, node_dim: NodeDim) -> int:
+        """Returns the number of columns of the value.
+
+        Args:
+            node_dim: Gives the dimension of the node of a name.
+
+        Raises:
+            NetworkError: The terms differ in dimension.
+        """
+
+    def with_operands(self, operands: tuple[SumDescriptor, ...]) -> SumDescriptor:
+        """Returns a copy with other operands; a leaf has none."""
+        return self
+
+    def map_leaves(
+        self,
+        forwarding: Callable[[ForwardingDescriptor], SumDescriptor],
+        constant: Callable[[Const], SumDescriptor] = lambda const: const,
+    ) -> SumDescriptor:
+        """Returns the same tree with each forwarding leaf and each constant replaced."""
+        operands = tuple(operand.map_leaves(forwarding, constant) for operand in self.operands)
+        return self.with_operands(operands)
+
+
+class ForwardingDescriptor(SumDescriptor):
+    """The rows of other nodes; as a sum descriptor, a sum of one term."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def sources(self) -> tuple[ForwardingDescriptor, ...]:
+        """The forwarding descriptors directly below this one; none for a node."""
+
+    @abstractmethod
+    def with_sources(self, sources: tuple[ForwardingDescriptor, ...]) -> ForwardingDescriptor:
+        """Returns a copy with other sources."""
+
+    def map_to_input(self, indexes: IndexArray, node_index: Mapping[str, int]) -> IndexArray:
+        """Maps requested indexes to the cindexes that the values come from.
+
+        Args:
+            indexes: (N, 3) int32, columns n, t, x.
+            node_index: The number of each node, by name.
+
+        Returns:
+            (N, 4) int32, columns node, n, t, x; row by row.
+
+        Raises:
+            NetworkError: A value would come from a t or x beyond 32 bits.
+        """
+        return as_rows(self.map_unbounded(indexes, node_index), self)
+
+    @abstractmethod
+    def map_unbounded(
+        self, indexes: AnyIndexes, node_index: Mapping[str, int]
+    ) -> npt.NDArray[np.int64]:
+        """Returns the same as `map_to_input` in int64, also where there can be no row.
+
+        For look-ups: a row that an IfDefined() asks for beyond 32 bits does not exist.
+        """
+
+    @abstractmethod
+    def scale(self, indexes: AnyIndexes) -> Scales:
+        """Returns the factor of the values.
+
+        Args:
+            indexes: (N, 3) int32, the requested indexes.
+
+        Returns:
+            One number if all rows have the same scale, else an (N,) float32 array.
+        """
+
+    def shift(self) -> tuple[str, int, int] | None:
+        """Returns (node name, t offset, x offset) if this adds a fixed offset to one node's index.
+
+        None if this is anything else. A scale does not count.
+        """
+        return None
+
+    def map_nodes(self, replace: Callable[[str], ForwardingDescriptor]) -> ForwardingDescriptor:
+        """Returns a copy in which every node name is replaced by a forwarding descriptor."""
+        return self.with_sources(tuple(source.map_nodes(replace) for source in self.sources))
+
+    @property
+    def leaves(self) -> tuple[ForwardingDescriptor, ...]:
+        return (self,)
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for source in self.sources for name in source.node_names))
+
+    @property
+    def modulus(self) -> int:
+        return math.lcm(*(source.modulus for source in self.sources))
+
+    def _evaluated(self, available: Iterator[BoolArray], count: int) -> Evaluated:
+        computable = next(available)
+        return computable, [computable], np.zeros(len(computable), np.float32)
+
+    def dim(self, node_dim: NodeDim) -> int:
+        dims = {source.dim(node_dim) for source in self.sources}
+        if len(dims) != 1:
+            raise NetworkError(
+                f"the sources of {self} must have the same dimension "
+                f"(got {', '.join(map(str, sorted(dims)))})"
+            )
+        return dims.pop()
+
+    def map_leaves(
+        self,
+        forwarding: Callable[[ForwardingDescriptor], SumDescriptor],
+        constant: Callable[[Const], SumDescriptor] = lambda const: const,
+    ) -> SumDescriptor:
+        return forwarding(self)
+
+
+def _constant(value: float) -> float:
+    return finite_single(value, "the value of Const()")
+
+
+@attrs.frozen
+class Const(SumDescriptor):
+    """Const(value, num_columns): `value` in every one of `num_columns` columns."""
+
+    value: float = attrs.field(converter=_constant)
+    num_columns: int = attrs.field()
+
+    @num_columns.validator
+    def _check_num_columns(self, _: object, num_columns: int) -> None:
+        require_int32("the dimension of Const()", num_columns)
+        if num_columns <= 0:
+            raise NetworkError(f"the dimension of Const() must be positive (got {num_columns})")
+
+    def __str__(self) -> str:
+        return f"Const({text.format_float(self.value)}, {self.num_columns})"
+
+    @property
+    def has_constant(self) -> bool:
+        return True
+
+    def _evaluated(self, available: Iterator[BoolArray], count: int) -> Evaluated:
+        return np.ones(count, dtype=np.bool_), [], np.full(count, self.value, np.float32)
+
+    def dim(self, node_dim: NodeDim) -> int:
+        return self.num_columns
+
+    def map_leaves(
+        self,
+        forwarding: Callable[[ForwardingDescriptor], SumDescriptor],
+        constant: Callable[[Const], SumDescriptor] = lambda const: const,
+    ) -> SumDescriptor:
+        return constant(self)
 
 
 @attrs.frozen

@@ -15,7 +15,7 @@ from nnet3_descriptors.components import (
     UpdatableComponent,
 )
 from nnet3_descriptors.components.affine import AffineFamily
-from nnet3_descriptors.descriptors.base import to_single
+from nnet3_descriptors.descriptors.forms import to_single
 from nnet3_descriptors.editing.structure import named_components, replace_components, warn_of_none
 from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.nnet import Nnet

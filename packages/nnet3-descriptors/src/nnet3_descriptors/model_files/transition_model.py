@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnet3_descriptors.components.declaration.kinds import ArrayKey, read_only_float32
-from nnet3_descriptors.descriptors.base import to_single
+from nnet3_descriptors.descriptors.forms import to_single
 from nnet3_descriptors.files.reader import Reader
 from nnet3_descriptors.files.writer import Writer
 from nnet3_descriptors.frozen_arrays import ReadOnlyArrays

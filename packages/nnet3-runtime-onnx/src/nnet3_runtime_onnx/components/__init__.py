@@ -8,5 +8,5 @@ from nnet3_runtime_onnx.components.declaration import translated_types as transl
 from nnet3_runtime_onnx.components.declaration import translates as translates
 from nnet3_runtime_onnx.components.declaration import why_not as why_not
 from nnet3_runtime_onnx.matrices import Matrices as Matrices
-from nnet3_runtime_onnx.regions import Region as Region
-from nnet3_runtime_onnx.regions import Strip as Strip
+from nnet3_runtime_onnx.matrices import Region as Region
+from nnet3_runtime_onnx.matrices import Strip as Strip

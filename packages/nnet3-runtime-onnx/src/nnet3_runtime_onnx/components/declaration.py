@@ -15,8 +15,7 @@ from nnet3_descriptors import Component, extensions
 from numpy.typing import NDArray
 
 from nnet3_runtime_onnx.graph import GraphBuilder, Tensor, repeated
-from nnet3_runtime_onnx.matrices import Matrices
-from nnet3_runtime_onnx.regions import Region
+from nnet3_runtime_onnx.matrices import Matrices, Region
 
 Array = NDArray[Any]
 

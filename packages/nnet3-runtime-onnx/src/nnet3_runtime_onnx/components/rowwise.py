@@ -12,7 +12,7 @@ from nnet3_descriptors import Component, components
 
 from nnet3_runtime_onnx import graph
 from nnet3_runtime_onnx.components.declaration import Array, Call, translates
-from nnet3_runtime_onnx.regions import Region
+from nnet3_runtime_onnx.matrices import Region
 
 
 @translates(

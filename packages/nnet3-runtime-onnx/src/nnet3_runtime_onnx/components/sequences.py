@@ -15,8 +15,7 @@ from nnet3_descriptors import components
 
 from nnet3_runtime_onnx.components.declaration import Array, Call, translate, translates, why_not
 from nnet3_runtime_onnx.graph import Tensor, concat
-from nnet3_runtime_onnx.matrices import sums_of_ranges
-from nnet3_runtime_onnx.regions import Region
+from nnet3_runtime_onnx.matrices import Region, sums_of_ranges
 
 
 @translates(components.TimeHeightConvolutionComponent)
