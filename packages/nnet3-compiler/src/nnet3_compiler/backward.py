@@ -16,9 +16,10 @@ from __future__ import annotations
 import numpy as np
 from nnet3_computation import commands, computation
 from nnet3_computation.analysis import MATRIX, NUM_COLS, NUM_ROWS
-from nnet3_computation.arrays import NONE, IntArray, freeze, run_starts, where
+from nnet3_computation.arrays import NONE, IntArray, run_starts, where
 from nnet3_computation.commands import Table, command_rows
 from nnet3_descriptors.indexes import distinct
+from nnet3_descriptors.values import frozen
 from numpy.typing import NDArray
 
 from nnet3_compiler.forward import PLACES_PER_STEP, Emission
@@ -109,7 +110,7 @@ class DescriptorBackward:
             pattern = np.column_stack([steps.indexes[source], node])
             block = int(steps.block[pieces.step[piece]])
             cindexes = pieces.minibatch.indexes(pattern, block)[rows][:, [3, 0, 1, 2]]
-            infos.append(computation.MatrixDebugInfo(is_deriv=True, pattern=freeze(cindexes)))
+            infos.append(computation.MatrixDebugInfo(is_deriv=True, pattern=frozen(cindexes)))
         return infos
 
     def _deriv(self, pieces: IntArray | int) -> IntArray:

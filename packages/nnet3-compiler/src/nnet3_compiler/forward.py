@@ -8,6 +8,7 @@ import numpy as np
 from nnet3_computation import ComputationRequest, arrays, commands
 from nnet3_computation.commands import TABLE_WIDTH, Table, command_rows
 from nnet3_descriptors.components import ComponentProperties, PrecomputedIndexes
+from nnet3_descriptors.values import frozen
 from numpy.typing import NDArray
 
 from nnet3_compiler import shortcut, step_info
@@ -44,7 +45,7 @@ class Emission:
 
     def list(self, field: str, rows: arrays.IntArray) -> int:
         """Adds a list of rows, which no other object may hold; returns its number."""
-        self.lists[field].append(arrays.freeze(rows))
+        self.lists[field].append(frozen(rows))
         return len(self.lists[field]) - 1
 
     def ordered(self) -> tuple[Table, NDArray[np.int64]]:

@@ -19,6 +19,7 @@ from nnet3_descriptors import descriptors, indexes, text
 from nnet3_descriptors.components.declaration.base import Component
 from nnet3_descriptors.descriptors.grammar import FORMS
 from nnet3_descriptors.errors import NetworkError
+from nnet3_descriptors.frozen_arrays import ByFields
 from nnet3_descriptors.limits import check_limit
 from nnet3_descriptors.similar_names import hint
 
@@ -57,8 +58,8 @@ def _check_descriptor(
         )
 
 
-@attrs.frozen(kw_only=True)
-class InputNode:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class InputNode(ByFields):
     """An input of the network.
 
     Attributes:
@@ -70,8 +71,8 @@ class InputNode:
     dim: int = attrs.field(validator=_check_dim)
 
 
-@attrs.frozen(kw_only=True)
-class ComponentInputNode:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class ComponentInputNode(ByFields):
     """The input of the component node that follows it.
 
     Attributes:
@@ -83,8 +84,8 @@ class ComponentInputNode:
     descriptor: descriptors.Descriptor = attrs.field(validator=_check_descriptor)
 
 
-@attrs.frozen(kw_only=True)
-class ComponentNode:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class ComponentNode(ByFields):
     """A component applied to the value of the component-input node before it.
 
     Attributes:
@@ -96,8 +97,8 @@ class ComponentNode:
     component: str = attrs.field(validator=_check_token)
 
 
-@attrs.frozen(kw_only=True)
-class DimRangeNode:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class DimRangeNode(ByFields):
     """A range of the columns of an input or component node.
 
     Attributes:
@@ -121,8 +122,8 @@ class DimRangeNode:
             )
 
 
-@attrs.frozen(kw_only=True)
-class OutputNode:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class OutputNode(ByFields):
     """An output of the network.
 
     Attributes:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 import attrs
 import numpy as np
 from nnet3_descriptors.components import Component
+from nnet3_descriptors.values import ByFields
 
 from nnet3_graph.sets.bits import (
     EVERYWHERE,
@@ -42,7 +43,7 @@ Leaf = tuple["Rule", Bits]
 """A rule that reads one source, and some rows."""
 
 
-class Rule(ABC):
+class Rule(ByFields, ABC):
     """The condition for computing a row, and the rows that it reads."""
 
     __slots__ = ()
@@ -124,7 +125,7 @@ class _Read(Rule):
         self.demand(rows, layout, need)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Shift(_Read):
     """The row of a source at (t + t offset, x + x offset)."""
 
@@ -160,7 +161,7 @@ class Shift(_Read):
         return have[self.source] >> move if move >= 0 else have[self.source] << -move
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Fixed(_Read):
     """The row of a source at a fixed t, or a fixed x, or both.
 
@@ -225,7 +226,7 @@ class Fixed(_Read):
         return found
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class AnyOf(_Read):
     """All existing rows of a source at (t + offset, x); one is enough.
 
@@ -263,7 +264,7 @@ class AnyOf(_Read):
         need[self.source] |= moved_over(rows, layout.clamped(self.offsets)) & have[self.source]
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Asked(_Read):
     """The rows that the index rules of a component return for arrays of indexes.
 
@@ -376,7 +377,7 @@ class _Combination(Rule):
             yield from part.leaves(rows, layout)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class All(_Combination):
     """All of the parts; without parts, a row that can always be computed."""
 
@@ -404,7 +405,7 @@ class All(_Combination):
             yield from part.blame(lacking, layout, have)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class First(_Combination):
     """The first of the parts that can be computed; without parts, a row that never can be."""
 
@@ -437,7 +438,7 @@ NEVER = First(())
 """A row that cannot be computed, such as one of an input node."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Optional(_Combination):
     """A part that is read if it can be computed, and otherwise left out."""
 
@@ -499,7 +500,7 @@ class _Split(_Combination):
             yield from part.blame(some, layout, have)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ByTime(_Split):
     """Another part for each value of t modulo the number of parts."""
 
@@ -535,7 +536,7 @@ class ByTime(_Split):
                 yield self.parts[residue], some
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class InRows(_Split):
     """One part for some rows of a layout, another for all others.
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import attrs
 import numpy as np
-from nnet3_computation.arrays import Ids, IntArray, freeze
+from nnet3_computation.arrays import Ids, IntArray
 from nnet3_computation.computation import NO_DEBUG_INFO, NODE, MatrixDebugInfo, T
 from nnet3_descriptors.indexes import NO_TIME
+from nnet3_descriptors.values import frozen
 
 
 def concatenated(
@@ -34,14 +35,14 @@ def concatenated(
         is_known = len(pattern) * max(1, len(first.sequences)) == int(counts.sum())
         if not is_known or (pattern[:, NODE] != pattern[0, NODE]).any():
             return NO_DEBUG_INFO
-        return attrs.evolve(first, pattern=freeze(pattern))
+        return attrs.evolve(first, pattern=frozen(pattern))
     if len({info.node for info in infos}) != 1:
         return NO_DEBUG_INFO
     cindexes = [
         info.cindexes_of(begin, begin + count)
         for info, begin, count in zip(infos, begins.tolist(), counts.tolist(), strict=True)
     ]
-    return MatrixDebugInfo(is_deriv=first.is_deriv, pattern=freeze(np.concatenate(cindexes)))
+    return MatrixDebugInfo(is_deriv=first.is_deriv, pattern=frozen(np.concatenate(cindexes)))
 
 
 def by_sequence(info: MatrixDebugInfo) -> MatrixDebugInfo:
@@ -75,4 +76,4 @@ def _padded(cindexes: IntArray, rows: int) -> IntArray:
     """Returns cindexes with `rows` further rows, which stand for no cindex."""
     padding = np.repeat(cindexes[-1:], rows, axis=0)
     padding[:, T] = NO_TIME
-    return freeze(np.concatenate([cindexes, padding]))
+    return frozen(np.concatenate([cindexes, padding]))

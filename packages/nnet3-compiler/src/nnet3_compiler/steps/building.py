@@ -24,6 +24,7 @@ from nnet3_computation import IoSpecification, arrays
 from nnet3_computation.arrays import NONE, IntArray, expand_ranges, where
 from nnet3_descriptors.components import ComponentProperties
 from nnet3_descriptors.indexes import distinct, index_order
+from nnet3_descriptors.values import frozen
 from numpy.typing import NDArray
 
 from nnet3_compiler import errors, shortcut
@@ -455,7 +456,7 @@ class StepsBuilder:
             block=table["block"].astype(np.int32),
             source=table["source"].astype(np.int32),
             is_given=table["is_given"] > 0,
-            cindexes=arrays.freeze(cindexes),
+            cindexes=frozen(cindexes),
             cindex_ids=cindex_ids,
             row_of_cindex=row_of_cindex,
             by_node=by_node.astype(np.int32),

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import attrs
 import numpy as np
 from nnet3_computation import ComputationRequest
-from nnet3_computation.arrays import IntArray, expand_ranges, freeze, frozen_array, where
+from nnet3_computation.arrays import IntArray, expand_ranges, frozen_array, where
 from nnet3_descriptors import ComponentInputNode, ComponentNode, DimRangeNode, Nnet, OutputNode
 from nnet3_descriptors.components import ComponentProperties
 from nnet3_descriptors.descriptors import Descriptor, Node, SumDescriptor
@@ -30,7 +30,7 @@ from nnet3_descriptors.structure import (
     component_properties,
     updated_components,
 )
-from nnet3_descriptors.values import remembered
+from nnet3_descriptors.values import frozen, remembered
 from nnet3_graph import ComputationGraph
 from nnet3_graph.nodes import node_groups
 from numpy.typing import NDArray
@@ -136,14 +136,14 @@ def _columns(nnet: Nnet) -> dict[str, Any]:
     columns = zip(names, (source, component, kind, dim, dim_offset), strict=True)
     return dict(
         descriptors=tuple(descriptors),
-        copied=freeze(np.array([_copied(nnet, each) for each in descriptors], np.int32)),
+        copied=frozen(np.array([_copied(nnet, each) for each in descriptors], np.int32)),
         # Nodes without component (-1) find the last entry, which stands for none.
-        properties=freeze(np.append(component_properties(nnet), np.int32(0))[component]),
+        properties=frozen(np.append(component_properties(nnet), np.int32(0))[component]),
         is_updated=np.append(updated_components(nnet), np.False_)[component],
-        part_begin=freeze(part_begin),
-        part_offset=freeze(part_offset),
-        part_dim=freeze(part_dim),
-        **{name: freeze(np.array(column, np.int32)) for name, column in columns},
+        part_begin=frozen(part_begin),
+        part_offset=frozen(part_offset),
+        part_dim=frozen(part_dim),
+        **{name: frozen(np.array(column, np.int32)) for name, column in columns},
     )
 
 
@@ -280,7 +280,7 @@ def compute_epochs(nnet: Nnet) -> Epochs:
     of_node = np.empty(len(nnet.nodes), np.int32)
     nodes = [node for group in groups for node in group]
     of_node[nodes] = np.repeat(np.arange(len(groups)), sizes)
-    return Epochs(of_node=freeze(of_node), is_recurrent=np.array(sizes)[of_node] > 1)
+    return Epochs(of_node=frozen(of_node), is_recurrent=np.array(sizes)[of_node] > 1)
 
 
 _Number = TypeVar("_Number", int, IntArray)

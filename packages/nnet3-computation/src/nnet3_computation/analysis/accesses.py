@@ -23,6 +23,7 @@ from nnet3_computation.arrays import (
     every,
     expand_ranges,
     ordering,
+    run_starts,
     splits_of,
     where,
 )
@@ -115,15 +116,14 @@ class PairLists:
             return Csr(self.splits, np.zeros(0, dtype=np.int64))
         submatrix = self.pairs[:, 0]
         # Most rows come from the same submatrix as the one before: only where it changes is sorted.
-        is_first = np.ones(len(submatrix), dtype=np.bool_)
-        np.not_equal(submatrix[1:], submatrix[:-1], out=is_first[1:])
+        is_first = run_starts(submatrix)
         is_first[self.splits[:-1][self.splits[:-1] < len(submatrix)]] = True
         is_first &= submatrix > 0
         at = where(is_first)
         bounds = at.searchsorted(self.splits)
         owner = np.arange(len(self.lists)).repeat(bounds[1:] - bounds[:-1])
         keys = np.sort((owner << 32) | submatrix[at])
-        distinct = keys[np.concatenate([[True], keys[1:] != keys[:-1]])] if len(keys) else keys
+        distinct = keys[run_starts(keys)]
         counts = np.bincount(distinct >> 32, minlength=len(self.lists))
         return Csr(splits_of(counts), distinct & 0xFFFFFFFF)
 
@@ -274,8 +274,7 @@ class AccessLists:
         keys.sort()
         place = keys >> 2
         united = (keys & 3).astype(np.int8)
-        is_first = np.ones(len(keys), dtype=np.bool_)
-        np.not_equal(place[1:], place[:-1], out=is_first[1:])
+        is_first = run_starts(place)
         if not is_first.all():
             first = where(is_first)
             united, place = np.bitwise_or.reduceat(united, first), place[first]

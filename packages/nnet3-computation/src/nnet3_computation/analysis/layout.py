@@ -16,7 +16,16 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_computation.arrays import Bools, Csr, Ids, ordering, positions_in_lists, splits_of, where
+from nnet3_computation.arrays import (
+    Bools,
+    Csr,
+    Ids,
+    ordering,
+    positions_in_lists,
+    run_starts,
+    splits_of,
+    where,
+)
 from nnet3_computation.commands.declaration import Table
 
 MATRIX, ROW_OFFSET, NUM_ROWS, COL_OFFSET, NUM_COLS = range(5)
@@ -174,8 +183,7 @@ def _splits(line: Ids, offset: Ids, count: Ids, size: Ids) -> tuple[Csr, Ids, Id
     point = np.concatenate([offset.take(late), end.take(early)])
     order = ordering(owner, point)
     owners, points = owner.take(order), point.take(order)
-    is_new = np.ones(len(order), dtype=np.bool_)
-    is_new[1:] = (points[1:] != points[:-1]) | (owners[1:] != owners[:-1])
+    is_new = run_starts(points, owners)
     owners, points = owners[is_new], points[is_new]
     last = np.bincount(owners, minlength=len(size)) + 1
     last[size == 0] = 0  # the empty matrix begins where it ends

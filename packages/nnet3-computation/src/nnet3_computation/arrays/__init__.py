@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors.values import is_frozen, is_masked
+from nnet3_descriptors.values import frozen, is_frozen, is_masked
 from numpy.typing import NDArray
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "IntArray",
     "every",
     "expand_ranges",
-    "freeze",
     "frozen_array",
     "ordering",
     "positions_in_lists",
@@ -131,30 +130,24 @@ def frozen_array(value: Any) -> IntArray:
         OverflowError: A value does not fit in 32 bits.
     """
     if type(value) is np.ndarray and value.dtype == np.int32:
-        return value if is_frozen(value) else freeze(value.copy())
+        return value if is_frozen(value) else frozen(value.copy())
     if is_masked(value):
         raise TypeError("expected integers, found a masked array; filled() makes an array of it")
     raw = np.asarray(value)
     if raw.size == 0:
-        return freeze(np.zeros(raw.shape, np.int32))
+        return frozen(np.zeros(raw.shape, np.int32))
     if raw.dtype.kind not in "iu":
         raise TypeError(f"expected integers, found {raw.dtype}")
     limits = np.iinfo(np.int32)
     if int(raw.min()) < limits.min or int(raw.max()) > limits.max:
         raise OverflowError("a value does not fit in 32 bits")
-    return freeze(raw.astype(np.int32))
-
-
-def freeze(array: IntArray) -> IntArray:
-    """Makes an array read-only and returns it; no other object may hold the array."""
-    array.flags.writeable = False
-    return array
+    return frozen(raw.astype(np.int32))
 
 
 def as_table(value: Any, columns: int) -> IntArray:
     """Returns `value` as a read-only (rows, `columns`) int32 array; reshapes only an empty one."""
     array = frozen_array(value)
-    return freeze(array.reshape(-1, columns)) if array.size == 0 else array
+    return frozen(array.reshape(-1, columns)) if array.size == 0 else array
 
 
 def pair_table(value: Any) -> IntArray:
@@ -190,10 +183,12 @@ def split_at(values: IntArray, splits: IntArray) -> tuple[IntArray, ...]:
     return tuple(values[begin:end] for begin, end in itertools.pairwise(bounds))
 
 
-def run_starts(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Returns where each run of equal values starts: (len(values),) bool."""
+def run_starts(values: NDArray[Any], *further: NDArray[Any]) -> NDArray[np.bool_]:
+    """Returns where each run of equal values, in all arrays, starts: (len(values),) bool."""
     starts = np.ones(len(values), np.bool_)
     np.not_equal(values[1:], values[:-1], out=starts[1:])
+    for others in further:
+        starts[1:] |= others[1:] != others[:-1]
     return starts
 
 

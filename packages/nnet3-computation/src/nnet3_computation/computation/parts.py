@@ -14,7 +14,7 @@ import numpy.typing as npt
 from nnet3_descriptors.values import ByFields, frozen, is_frozen, is_masked
 from numpy.typing import NDArray
 
-from nnet3_computation.arrays import IntArray, as_table, freeze, frozen_array, same
+from nnet3_computation.arrays import IntArray, as_table, frozen_array, same
 from nnet3_computation.errors import ComputationError
 
 Bytes = npt.NDArray[np.int64]
@@ -174,7 +174,7 @@ class MatrixDebugInfo:
         blocks = self.pattern.reshape(-1, 1, self.block, 4)
         rows = np.repeat(blocks, len(self.sequences), axis=1)
         rows[..., N] = self.sequences[:, None]
-        return freeze(rows.reshape(-1, 4))
+        return frozen(rows.reshape(-1, 4))
 
     def cindexes_of(self, begin: int, end: int) -> IntArray:
         """Returns `cindexes[begin:end]`; it does not compute the other cindexes."""
@@ -185,7 +185,7 @@ class MatrixDebugInfo:
         sequence, place = np.divmod(rest, self.block)
         cindexes = self.pattern[blocks * self.block + place]
         cindexes[:, N] = self.sequences[sequence]
-        return freeze(cindexes)
+        return frozen(cindexes)
 
     def __eq__(self, other: Any) -> bool:
         if not isinstance(other, MatrixDebugInfo):

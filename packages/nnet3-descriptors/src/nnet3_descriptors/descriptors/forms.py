@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from nnet3_descriptors import errors, limits, text
 from nnet3_descriptors.errors import NetworkError
+from nnet3_descriptors.frozen_arrays import ByFields
 from nnet3_descriptors.indexes import (
     AnyIndexes,
     IndexArray,
@@ -88,7 +89,7 @@ Evaluated = tuple[BoolArray, list[BoolArray], npt.NDArray[np.float32]]
 it enters, (N,); and the sum of the constants that enter, (N,)."""
 
 
-class SumDescriptor(ABC):
+class SumDescriptor(ByFields, ABC):
     """A sum of values of one dimension, some of which may be optional."""
 
     __slots__ = ()
@@ -326,7 +327,7 @@ def _constant(value: float) -> float:
     return finite_single(value, "the value of Const()")
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Const(SumDescriptor):
     """Const(value, num_columns): `value` in every one of `num_columns` columns."""
 
@@ -360,7 +361,7 @@ class Const(SumDescriptor):
         return constant(self)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Node(ForwardingDescriptor):
     """The value of a node at the requested index; written as the node's name."""
 
@@ -432,7 +433,7 @@ def _factor(value: float) -> float:
     return finite_single(value, "the scale of Scale()")
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Scale(_OneSource):
     """Scale(factor, node): the value of a node times a number."""
 
@@ -455,7 +456,7 @@ class Scale(_OneSource):
         return self.source.shift()
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Offset(_OneSource):
     """Offset(source, t_offset [, x_offset]): the source at t + t_offset, x + x_offset."""
 
@@ -478,7 +479,7 @@ class Offset(_OneSource):
         return (name, t_offset + self.t_offset, x_offset + self.x_offset)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Switch(ForwardingDescriptor):
     """Switch(source0, source1, ...): the source with number t modulo the number of sources."""
 
@@ -525,7 +526,7 @@ class Switch(ForwardingDescriptor):
         return float(scales[0]) if uniform else scales
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Round(_OneSource):
     """Round(source, t_modulus): the source at the largest multiple of t_modulus up to t."""
 
@@ -550,7 +551,7 @@ class Round(_OneSource):
         return rounded
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ReplaceIndex(_OneSource):
     """ReplaceIndex(source, variable, value): the source with t or x fixed."""
 
@@ -599,7 +600,7 @@ class _Operation(SumDescriptor):
         return made
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Sum(_Operation):
     """Sum(first, second): the two added; computable if both are."""
 
@@ -618,7 +619,7 @@ class Sum(_Operation):
         return computable, entering, np.where(computable, constant + added, np.float32(0.0))
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Failover(_Operation):
     """Failover(first, second): `first` where it is computable, else `second`."""
 
@@ -636,7 +637,7 @@ class Failover(_Operation):
         return first | second, entering_first + instead, np.where(first, constant, other)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class IfDefined(_Operation):
     """IfDefined(source): `source` where it is computable, else zero."""
 

@@ -11,6 +11,7 @@ from nnet3_computation import analysis, arrays
 from nnet3_computation import commands as c
 from nnet3_computation.computation import MatrixDebugInfo
 from nnet3_descriptors.components import ComponentProperties as Property
+from nnet3_descriptors.values import frozen
 
 from nnet3_optimizer.debug_info import by_sequence
 from nnet3_optimizer.draft import Draft, Edit
@@ -166,7 +167,7 @@ class _Reordering:
         if self._is_by_sequence(len(info.pattern), len(info.sequences), info.block):
             self.edit.debug_info(matrix, by_sequence(info))
             return
-        pattern = arrays.freeze(info.cindexes[self.path.order])
+        pattern = frozen(info.cindexes[self.path.order])
         self.edit.debug_info(matrix, MatrixDebugInfo(is_deriv=info.is_deriv, pattern=pattern))
 
     def _is_by_sequence(self, frames: int, sequences: int, block: int) -> bool:

@@ -153,8 +153,7 @@ def _first_of_equal(submatrices: Table, used: arrays.Bools) -> tuple[arrays.Ids,
     columns = np.ascontiguousarray(submatrices.take(candidates, axis=0).T, dtype=np.int64)
     order = arrays.ordering(*columns)
     ordered = columns.take(order, axis=1)
-    is_first = np.ones(len(order), dtype=np.bool_)
-    is_first[1:] = (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)
+    is_first = arrays.run_starts(*ordered)
     # Equal submatrices keep their order, so the first of each group is the one to keep.
     first = order[is_first]
     is_kept = np.zeros(len(candidates), dtype=np.bool_)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import numpy as np
 from nnet3_computation.analysis import MATRIX, NUM_ROWS, Layout
-from nnet3_computation.arrays import Bools, Ids, IntArray, freeze, where
+from nnet3_computation.arrays import Bools, Ids, IntArray, where
 from nnet3_computation.commands import (
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
@@ -22,7 +22,7 @@ from nnet3_computation.commands import (
     operands_of,
 )
 from nnet3_computation.computation import MatrixDebugInfo
-from nnet3_descriptors.values import remembered
+from nnet3_descriptors.values import frozen, remembered
 
 from nnet3_optimizer.draft import Draft
 
@@ -113,13 +113,13 @@ def _by_window(extract: Any, pool: Any) -> tuple[Any, Any] | None:
     return (
         attrs.evolve(
             extract,
-            forward_indexes=freeze(np.stack([first[begin], last[end - 1]], axis=1)),
-            backward_indexes=freeze(windows.repeat(end - begin)[extract.backward_indexes]),
+            forward_indexes=frozen(np.stack([first[begin], last[end - 1]], axis=1)),
+            backward_indexes=frozen(windows.repeat(end - begin)[extract.backward_indexes]),
         ),
         attrs.evolve(
             pool,
-            forward_indexes=freeze(own),
-            backward_indexes=freeze(own[: len(pool.backward_indexes)]),
+            forward_indexes=frozen(own),
+            backward_indexes=frozen(own[: len(pool.backward_indexes)]),
         ),
     )
 
@@ -144,7 +144,7 @@ def _of_rows(info: MatrixDebugInfo, rows: IntArray) -> MatrixDebugInfo:
     """Returns the debug info of some rows of a matrix."""
     if info.node < 0:
         return info
-    return MatrixDebugInfo(is_deriv=info.is_deriv, pattern=freeze(info.cindexes[rows]))
+    return MatrixDebugInfo(is_deriv=info.is_deriv, pattern=frozen(info.cindexes[rows]))
 
 
 _INPUT = FIRST_OPERAND_COLUMN + 1
