@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from nnet3_computation import (
@@ -113,7 +113,7 @@ class Converter:
                         yield f"/* c{each}: {in_comment(name)}, {component.type} */"
                 yield from statements(call)
             else:
-                yield from _CONVERSIONS[type(command)](command, self)
+                yield from convert(command, self)
             self.resources.clear()
         yield from self._moves(swaps)
 
@@ -139,7 +139,7 @@ class Converter:
         done = number + 1
         for following in range(done, len(commands)):
             other = commands[following]
-            if type(other) in _NOTHING_TO_DO:
+            if isinstance(other, NothingToDo):
                 continue
             if not isinstance(other, Propagate) or not (
                 other.input == other.output == command.output
@@ -196,18 +196,10 @@ def _move(source: Place, to: Place) -> str:
     return f"memcpy(m + {to.first}, m + {source.first}, {size} * sizeof *m);"
 
 
-Conversion = Callable[[Any, Converter], Iterator[str]]
-_CONVERSIONS: dict[type[Command], Conversion] = {}
-
-
-def _converts(*command_types: type[Command]) -> Callable[[Conversion], Conversion]:
-    """Registers the conversion of command types."""
-
-    def register(function: Conversion) -> Conversion:
-        _CONVERSIONS.update(dict.fromkeys(command_types, function))
-        return function
-
-    return register
+@functools.singledispatch
+def convert(command: Command, to: Converter) -> Iterator[str]:
+    """Yields the statements of a command other than Propagate and SwapMatrix."""
+    raise NotImplementedError
 
 
 def refusals(nnet: Nnet, commands: Sequence[Command]) -> Iterator[str]:
@@ -215,7 +207,7 @@ def refusals(nnet: Nnet, commands: Sequence[Command]) -> Iterator[str]:
     seen: set[object] = {SwapMatrix, Propagate}
     for position, command in enumerate(commands):
         kind = type(command)
-        if kind not in _CONVERSIONS and kind not in seen:
+        if convert.dispatch(kind) is convert.dispatch(Command) and kind not in seen:
             seen.add(kind)
             yield f"the command {kind.__name__} at {position} is no forward command"
         if isinstance(command, Propagate) and command.component not in seen:
@@ -226,51 +218,51 @@ def refusals(nnet: Nnet, commands: Sequence[Command]) -> Iterator[str]:
                 yield f"component '{name}' of type {component.type} {why}"
 
 
-@_converts(AllocMatrixZeroed)
+@convert.register
 def _zeros(c: AllocMatrixZeroed, to: Converter) -> Iterator[str]:
     place = to.place(c.matrix)
     yield f"memset(m + {place.first}, 0, {place.rows * place.columns} * sizeof *m);"
 
 
-_NOTHING_TO_DO = (
-    AllocMatrixUndefined,
-    CompressMatrix,
-    DeallocMatrix,
-    GotoLabel,
-    NoOperation,
-    NoOperationLabel,
-    NoOperationMarker,
-    StoreStats,
+NothingToDo = (
+    AllocMatrixUndefined
+    | CompressMatrix
+    | DeallocMatrix
+    | GotoLabel
+    | NoOperation
+    | NoOperationLabel
+    | NoOperationMarker
+    | StoreStats
 )
 """Places are fixed; statistics and compression belong to training."""
 
 
-@_converts(*_NOTHING_TO_DO)
-def _nothing(c: Command, to: Converter) -> Iterator[str]:
+@convert.register
+def _nothing(c: NothingToDo, to: Converter) -> Iterator[str]:
     yield from ()
 
 
-@_converts(AcceptInput)
+@convert.register
 def _accept(c: AcceptInput, to: Converter) -> Iterator[str]:
     place = to.place(c.matrix)
     size = place.rows * place.columns
     yield f"memcpy(m + {place.first}, in_{to.node(c.node)}, {size} * sizeof *m);"
 
 
-@_converts(ProvideOutput)
+@convert.register
 def _provide(c: ProvideOutput, to: Converter) -> Iterator[str]:
     place = to.place(c.matrix)
     size = place.rows * place.columns
     yield f"memcpy(out_{to.node(c.node)}, m + {place.first}, {size} * sizeof *m);"
 
 
-@_converts(SetConst)
+@convert.register
 def _set_const(c: SetConst, to: Converter) -> Iterator[str]:
     y = to.place(c.output)
     yield to.resources.call("fill", y.rows, y.columns, float(c.alpha), y)
 
 
-@_converts(MatrixCopy, MatrixAdd)
+@convert.register
 def _matrix(c: MatrixCopy | MatrixAdd, to: Converter) -> Iterator[str]:
     x, y = to.place(c.input), to.place(c.output)
     kernel = "copy" if isinstance(c, MatrixCopy) else "add"
@@ -289,7 +281,7 @@ def _gathered(to: Converter, first: Rows, y: Place, alpha: float, *, adds: bool)
     return to.resources.call("gather", y.rows, y.columns, alpha, "m", table, y, adds)
 
 
-@_converts(CopyRows, AddRows)
+@convert.register
 def _rows(c: CopyRows | AddRows, to: Converter) -> Iterator[str]:
     x, rows = to.place(c.input), np.asarray(to.computation.indexes[c.indexes], np.int64)
     first = np.where(rows < 0, -1, x.first + rows * x.stride)
@@ -297,14 +289,14 @@ def _rows(c: CopyRows | AddRows, to: Converter) -> Iterator[str]:
     yield _gathered(to, first, to.place(c.output), float(c.alpha), adds=is_sum)
 
 
-@_converts(CopyRowsMulti, AddRowsMulti)
+@convert.register
 def _rows_multi(c: CopyRowsMulti | AddRowsMulti, to: Converter) -> Iterator[str]:
     first = to.rows_of(to.computation.indexes_multi[c.indexes_multi])
     is_sum = isinstance(c, AddRowsMulti)
     yield _gathered(to, first, to.place(c.output), float(c.alpha), adds=is_sum)
 
 
-@_converts(CopyToRowsMulti, AddToRowsMulti)
+@convert.register
 def _to_rows_multi(c: CopyToRowsMulti | AddToRowsMulti, to: Converter) -> Iterator[str]:
     x = to.place(c.input)
     table = to.resources.table(to.rows_of(to.computation.indexes_multi[c.indexes_multi]))
@@ -312,7 +304,7 @@ def _to_rows_multi(c: CopyToRowsMulti | AddToRowsMulti, to: Converter) -> Iterat
     yield to.resources.call("scatter", x.rows, x.columns, float(c.alpha), x, "m", table, adds)
 
 
-@_converts(AddRowRanges)
+@convert.register
 def _row_ranges(c: AddRowRanges, to: Converter) -> Iterator[str]:
     x, y = to.place(c.input), to.place(c.output)
     table = to.resources.table(np.maximum(to.computation.indexes_ranges[c.indexes_ranges], 0))

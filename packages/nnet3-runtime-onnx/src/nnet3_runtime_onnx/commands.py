@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -162,7 +163,7 @@ class Translator:
     def run(self) -> None:
         """Adds the nodes of the commands."""
         for command in self._commands:
-            _TRANSLATIONS[type(command)](command, self)
+            translate_command(command, self)
 
     def accept(self, node: str, shape: tuple[int, int]) -> Tensor:
         """Returns the next rows of an input."""
@@ -186,19 +187,10 @@ class Translator:
             self.graph.output(name, value.name, [*self._lead, *value.shape])
 
 
-_TRANSLATIONS: dict[type[Command], Callable[[Any, Translator], None]] = {}
-
-
-def _translates(
-    *types: type[Command],
-) -> Callable[[Callable[[Any, Translator], None]], Callable[[Any, Translator], None]]:
-    """Registers the function that translates commands of these types."""
-
-    def register(function: Callable[[Any, Translator], None]) -> Callable[[Any, Translator], None]:
-        _TRANSLATIONS.update(dict.fromkeys(types, function))
-        return function
-
-    return register
+@functools.singledispatch
+def translate_command(command: Command, to: Translator) -> None:
+    """Adds the nodes of a command."""
+    raise NotImplementedError
 
 
 def refusals(nnet: Nnet, computation: NnetComputation, commands: range) -> Iterator[str]:
@@ -207,8 +199,9 @@ def refusals(nnet: Nnet, computation: NnetComputation, commands: range) -> Itera
     for position, command in enumerate(
         computation.commands[commands.start : commands.stop], commands.start
     ):
-        name = type(command).__name__
-        if type(command) not in _TRANSLATIONS and name not in seen:
+        kind, name = type(command), type(command).__name__
+        is_known = translate_command.dispatch(kind) is not translate_command.dispatch(Command)
+        if not is_known and name not in seen:
             seen.add(name)
             yield f"the command {name} at {position} is no forward command"
         if isinstance(command, Propagate) and command.component not in seen:
@@ -223,17 +216,17 @@ def refusals(nnet: Nnet, computation: NnetComputation, commands: range) -> Itera
 # -- memory ----------------------------------------------------------------------------------------
 
 
-@_translates(AllocMatrixUndefined, AllocMatrixZeroed)
+@translate_command.register
 def _allocate(c: AllocMatrixUndefined | AllocMatrixZeroed, to: Translator) -> None:
     to.matrices.allocate(c.matrix)
 
 
-@_translates(DeallocMatrix)
+@translate_command.register
 def _free(c: DeallocMatrix, to: Translator) -> None:
     to.matrices.free(c.matrix)
 
 
-@_translates(SwapMatrix)
+@translate_command.register
 def _swap(c: SwapMatrix, to: Translator) -> None:
     to.matrices.move(c.source, c.destination)
 
@@ -241,7 +234,7 @@ def _swap(c: SwapMatrix, to: Translator) -> None:
 # -- components ------------------------------------------------------------------------------------
 
 
-@_translates(Propagate)
+@translate_command.register
 def _propagate(c: Propagate, to: Translator) -> None:
     component = to.nnet.components[c.component]
     matrices = to.matrices
@@ -266,7 +259,7 @@ def _propagate(c: Propagate, to: Translator) -> None:
 # -- copies and sums -------------------------------------------------------------------------------
 
 
-@_translates(SetConst)
+@translate_command.register
 def _set_const(c: SetConst, to: Translator) -> None:
     to.matrices.write(c.output, to.matrices.filled(c.alpha, to.matrices.shape(c.output)))
 
@@ -283,29 +276,29 @@ def _put(c: Any, value: Region, to: Translator) -> None:
     to.matrices.write(c.output, value)
 
 
-@_translates(MatrixCopy, MatrixAdd)
+@translate_command.register
 def _matrix(c: MatrixCopy | MatrixAdd, to: Translator) -> None:
     _put(c, to.matrices.read(c.input), to)
 
 
-@_translates(CopyRows, AddRows)
+@translate_command.register
 def _rows(c: CopyRows | AddRows, to: Translator) -> None:
     _put(c, to.matrices.read(c.input).take(to.computation.indexes[c.indexes]), to)
 
 
-@_translates(CopyRowsMulti, AddRowsMulti)
+@translate_command.register
 def _rows_multi(c: CopyRowsMulti | AddRowsMulti, to: Translator) -> None:
     places = to.computation.indexes_multi[c.indexes_multi]
     _put(c, to.matrices.read_rows(places, to.matrices.shape(c.output)[1]), to)
 
 
-@_translates(AddRowRanges)
+@translate_command.register
 def _row_ranges(c: AddRowRanges, to: Translator) -> None:
     ranges = np.maximum(to.computation.indexes_ranges[c.indexes_ranges], 0)
     _put(c, sums_of_ranges(to.matrices, to.matrices.read(c.input), ranges), to)
 
 
-@_translates(CopyToRowsMulti, AddToRowsMulti)
+@translate_command.register
 def _to_rows_multi(c: CopyToRowsMulti | AddToRowsMulti, to: Translator) -> None:
     places = to.computation.indexes_multi[c.indexes_multi]
     value = to.matrices.read(c.input)
@@ -320,20 +313,21 @@ def _to_rows_multi(c: CopyToRowsMulti | AddToRowsMulti, to: Translator) -> None:
 # -- inputs, outputs, and commands without effect -------------------------------------------------
 
 
-@_translates(AcceptInput)
+@translate_command.register
 def _accept_input(c: AcceptInput, to: Translator) -> None:
     value = to.accept(to.nnet.nodes[c.node].name, to.matrices.shape(c.matrix))
     to.matrices.set_matrix(to.matrices.matrix_of(c.matrix), value)
 
 
-@_translates(ProvideOutput)
+@translate_command.register
 def _provide_output(c: ProvideOutput, to: Translator) -> None:
     value = to.matrices.tensor(to.matrices.read(c.matrix))
     to.provide(to.nnet.nodes[c.node].name, value)
 
 
-@_translates(
-    CompressMatrix, GotoLabel, NoOperation, NoOperationLabel, NoOperationMarker, StoreStats
-)
-def _nothing(c: Command, to: Translator) -> None:
+@translate_command.register
+def _nothing(
+    c: CompressMatrix | GotoLabel | NoOperation | NoOperationLabel | NoOperationMarker | StoreStats,
+    to: Translator,
+) -> None:
     """Adds nothing: statistics belong to training, compression to the backward part."""

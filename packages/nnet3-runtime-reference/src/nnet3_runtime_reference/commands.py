@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+import functools
+from collections.abc import Mapping
+from typing import Any
 
 import attrs
 import numpy as np
@@ -43,64 +44,48 @@ from nnet3_runtime_reference.draws import Array
 from nnet3_runtime_reference.formulas import Call, formula_of
 from nnet3_runtime_reference.state import State
 
-_C = TypeVar("_C", bound=Command)
 
-_EXECUTE: dict[type[Command], Callable[[Any, State], None]] = {}
-
-
+@functools.singledispatch
 def execute(command: Command, state: State) -> None:
     """Runs a command.
 
     Raises:
         ComputationError: the command cannot run in this state.
     """
-    _EXECUTE[type(command)](command, state)
-
-
-def _runs(
-    *command_types: type[_C],
-) -> Callable[[Callable[[_C, State], None]], Callable[[_C, State], None]]:
-    """Registers the function that runs commands of these types."""
-
-    def register(function: Callable[[_C, State], None]) -> Callable[[_C, State], None]:
-        for command_type in command_types:
-            _EXECUTE[command_type] = function
-        return function
-
-    return register
+    raise NotImplementedError
 
 
 # -- memory ----------------------------------------------------------------------------------------
 
 
-@_runs(AllocMatrixUndefined)
+@execute.register
 def _alloc_undefined(c: AllocMatrixUndefined, state: State) -> None:
     state.matrices.allocate(c.matrix, np.nan)
 
 
-@_runs(AllocMatrixZeroed)
+@execute.register
 def _alloc_zeroed(c: AllocMatrixZeroed, state: State) -> None:
     state.matrices.allocate(c.matrix, 0.0)
 
 
-@_runs(DeallocMatrix)
+@execute.register
 def _dealloc(c: DeallocMatrix, state: State) -> None:
     state.matrices.free(c.matrix)
 
 
-@_runs(SwapMatrix)
+@execute.register
 def _swap(c: SwapMatrix, state: State) -> None:
     state.matrices.move(c.source, c.destination)
 
 
-@_runs(CompressMatrix)
+@execute.register
 def _compress(c: CompressMatrix, state: State) -> None:
     values = state.matrices.read(c.matrix)
     rounded = round_trip(values, c.compression_type, c.alpha, truncate=bool(c.truncate))
     state.matrices.compress(c.matrix, rounded)
 
 
-@_runs(DecompressMatrix)
+@execute.register
 def _decompress(c: DecompressMatrix, state: State) -> None:
     state.matrices.decompress(c.matrix)
 
@@ -142,7 +127,7 @@ def _call(state: State, c: Any, **operands: int) -> Call:
     )
 
 
-@_runs(Propagate)
+@execute.register
 def _propagate(c: Propagate, state: State) -> None:
     call = _call(state, c, x=c.input, out=c.output)
     formula = formula_of(call.component)
@@ -156,13 +141,13 @@ def _propagate(c: Propagate, state: State) -> None:
         state.matrices.write(c.output, values)
 
 
-@_runs(StoreStats)
+@execute.register
 def _store_stats(c: StoreStats, state: State) -> None:
     call = _call(state, c, x=c.input, y=c.output)
     _change(state, c.component, formula_of(call.component).statistics(call))
 
 
-@_runs(Backprop)
+@execute.register
 def _backprop(c: Backprop, state: State) -> None:
     call = _backward_call(c, state)
     formula = formula_of(call.component)
@@ -173,7 +158,7 @@ def _backprop(c: Backprop, state: State) -> None:
     _change(state, c.component, formula.backward_statistics(call))
 
 
-@_runs(BackpropNoModelUpdate)
+@execute.register
 def _backprop_no_model_update(c: BackpropNoModelUpdate, state: State) -> None:
     _set_input_derivative(c, _backward_call(c, state), state)
 
@@ -203,18 +188,18 @@ def _change(state: State, component: int, changes: Mapping[str, Any]) -> None:
 # -- copies and sums -------------------------------------------------------------------------------
 
 
-@_runs(SetConst)
+@execute.register
 def _set_const(c: SetConst, state: State) -> None:
     values = np.full(state.matrices.shape(c.output), c.alpha, dtype=state.dtype)
     state.matrices.write(c.output, values)
 
 
-@_runs(MatrixCopy)
+@execute.register
 def _matrix_copy(c: MatrixCopy, state: State) -> None:
     state.matrices.write(c.output, c.alpha * state.matrices.read(c.input))
 
 
-@_runs(MatrixAdd)
+@execute.register
 def _matrix_add(c: MatrixAdd, state: State) -> None:
     state.matrices.add(c.output, c.alpha * state.matrices.read(c.input))
 
@@ -227,12 +212,12 @@ def _rows(c: CopyRows | AddRows, state: State) -> Array:
     return found
 
 
-@_runs(CopyRows)
+@execute.register
 def _copy_rows(c: CopyRows, state: State) -> None:
     state.matrices.write(c.output, _rows(c, state))
 
 
-@_runs(AddRows)
+@execute.register
 def _add_rows(c: AddRows, state: State) -> None:
     state.matrices.add(c.output, _rows(c, state))
 
@@ -243,23 +228,23 @@ def _rows_multi(c: CopyRowsMulti | AddRowsMulti, state: State) -> Array:
     return c.alpha * state.matrices.read_rows(places, state.matrices.shape(c.output)[1])
 
 
-@_runs(CopyRowsMulti)
+@execute.register
 def _copy_rows_multi(c: CopyRowsMulti, state: State) -> None:
     state.matrices.write(c.output, _rows_multi(c, state))
 
 
-@_runs(AddRowsMulti)
+@execute.register
 def _add_rows_multi(c: AddRowsMulti, state: State) -> None:
     state.matrices.add(c.output, _rows_multi(c, state))
 
 
-@_runs(CopyToRowsMulti)
+@execute.register
 def _copy_to_rows_multi(c: CopyToRowsMulti, state: State) -> None:
     places = state.computation.indexes_multi[c.indexes_multi]
     state.matrices.write_rows(places, c.alpha * state.matrices.read(c.input))
 
 
-@_runs(AddToRowsMulti)
+@execute.register
 def _add_to_rows_multi(c: AddToRowsMulti, state: State) -> None:
     places = state.computation.indexes_multi[c.indexes_multi]
     values = state.matrices.read(c.input)
@@ -267,7 +252,7 @@ def _add_to_rows_multi(c: AddToRowsMulti, state: State) -> None:
     state.matrices.write_rows(places, before + c.alpha * values)
 
 
-@_runs(AddRowRanges)
+@execute.register
 def _add_row_ranges(c: AddRowRanges, state: State) -> None:
     values = state.matrices.read(c.input)
     sums = np.zeros(state.matrices.shape(c.output), dtype=state.dtype)
@@ -281,19 +266,21 @@ def _add_row_ranges(c: AddRowRanges, state: State) -> None:
 # -- the world outside, and control ----------------------------------------------------------------
 
 
-@_runs(AcceptInput)
+@execute.register
 def _accept_input(c: AcceptInput, state: State) -> None:
     state.matrices.allocate(c.matrix, np.nan)
     state.matrices.write(c.matrix, state.given.pop(state.nnet.nodes[c.node].name))
 
 
-@_runs(ProvideOutput)
+@execute.register
 def _provide_output(c: ProvideOutput, state: State) -> None:
     state.provided[state.nnet.nodes[c.node].name] = state.matrices.read(c.matrix)
 
 
-@_runs(NoOperation, NoOperationMarker, NoOperationLabel, GotoLabel)
-def _nothing(c: Command, state: State) -> None:
+@execute.register
+def _nothing(
+    c: NoOperation | NoOperationMarker | NoOperationLabel | GotoLabel, state: State
+) -> None:
     """Does nothing: the computer decides which command is next."""
 
 
