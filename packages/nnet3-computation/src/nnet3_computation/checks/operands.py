@@ -330,47 +330,42 @@ def _require_length(subject: Subject, at: Ids, name: str, lists: Sequence[comman
 
 
 def _check_lists_of_rows(subject: Subject, at: Ids) -> None:
-    output = subject.operand(at, commands.CopyRows, "output")
-    given = subject.operand(at, commands.CopyRows, "input")
-    numbers = subject.operand(at, commands.CopyRows, "indexes").tolist()
-    lists = [subject.computation.indexes[number] for number in numbers]
-    largest = _check_lists(subject, at, output, given, "indexes", lists)
-    subject.require(
-        largest < subject.rows(given),
-        at,
-        lambda i: (
-            f"indexes name row {largest[i]} of input = {subject.describe(int(given[i]))}, "
-            f"which has {subject.rows(given[i])} rows"
-        ),
-    )
-    _require_apart(subject, at, output, given)
+    _check_lists(subject, at, commands.CopyRows, "indexes", "name row", last=1)
 
 
 def _check_ranges(subject: Subject, at: Ids) -> None:
-    output = subject.operand(at, commands.AddRowRanges, "output")
-    given = subject.operand(at, commands.AddRowRanges, "input")
-    numbers = subject.operand(at, commands.AddRowRanges, "indexes_ranges").tolist()
-    lists = [subject.computation.indexes_ranges[number] for number in numbers]
-    largest = _check_lists(subject, at, output, given, "indexes_ranges", lists)
-    subject.require(
-        largest <= subject.rows(given),
-        at,
-        lambda i: (
-            f"indexes_ranges end at row {largest[i]} of input = "
-            f"{subject.describe(int(given[i]))}, which has {subject.rows(given[i])} rows"
-        ),
-    )
-    _require_apart(subject, at, output, given)
+    _check_lists(subject, at, commands.AddRowRanges, "indexes_ranges", "end at row", last=0)
 
 
 def _check_lists(
-    subject: Subject, at: Ids, output: Ids, given: Ids, name: str, lists: Sequence[commands.Table]
-) -> Ids:
-    """Checks columns, and the lengths of lists; returns the largest number of each list."""
-    cols = subject.cols(output)
-    subject.require_size(at, "input", given, COLS, cols, "the columns of output")
+    subject: Subject, at: Ids, like: type[commands.Command], name: str, verb: str, *, last: int
+) -> None:
+    """Checks columns, and lists of rows of the input.
+
+    Args:
+        subject: The computation.
+        at: The commands.
+        like: A type that has their operands.
+        name: The operand that is the number of the list.
+        verb: What the numbers of a list do, for the message.
+        last: The largest number allowed, counted back from the number of rows.
+    """
+    output, given = subject.operand(at, like, "output"), subject.operand(at, like, "input")
+    subject.require_size(at, "input", given, COLS, subject.cols(output), "the columns of output")
+    of_name = getattr(subject.computation, name)
+    lists = [of_name[number] for number in subject.operand(at, like, name).tolist()]
     _require_length(subject, at, name, lists)
-    return np.array([each.max(initial=-1) for each in lists], dtype=np.int64)
+    largest = np.array([each.max(initial=-1) for each in lists], dtype=np.int64)
+    rows = subject.rows(given)
+    subject.require(
+        largest <= rows - last,
+        at,
+        lambda i: (
+            f"{name} {verb} {largest[i]} of input = {subject.describe(int(given[i]))}, "
+            f"which has {rows[i]} rows"
+        ),
+    )
+    _require_apart(subject, at, output, given)
 
 
 def _check_lists_of_submatrices(subject: Subject, at: Ids) -> None:
