@@ -7,34 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from nnet3_computation import (
-    AcceptInput,
-    AddRowRanges,
-    AddRows,
-    AddRowsMulti,
-    AddToRowsMulti,
-    AllocMatrixUndefined,
-    AllocMatrixZeroed,
-    Command,
-    CompressMatrix,
-    CopyRows,
-    CopyRowsMulti,
-    CopyToRowsMulti,
-    DeallocMatrix,
-    GotoLabel,
-    MatrixAdd,
-    MatrixCopy,
-    NnetComputation,
-    NoOperation,
-    NoOperationLabel,
-    NoOperationMarker,
-    Propagate,
-    ProvideOutput,
-    SetConst,
-    StoreStats,
-    SwapMatrix,
-    plan_memory,
-)
+from nnet3_computation import NnetComputation, commands, plan_memory
 from nnet3_computation.commands import origins
 from nnet3_descriptors import ComponentProperties, Nnet
 from nnet3_descriptors.components import Component
@@ -88,27 +61,27 @@ class Converter:
         stride = self._columns[matrix]
         return Place(self._offsets[matrix] + row * stride + column, rows, columns, stride)
 
-    def lines(self, commands: Sequence[Command], first: int) -> Iterator[str]:
+    def lines(self, program: Sequence[commands.Command], first: int) -> Iterator[str]:
         """The statements of commands, with a comment before those of each component.
 
         Args:
-            commands: The commands.
+            program: The commands.
             first: The number of the first of them.
         """
-        swaps: list[SwapMatrix] = []
+        swaps: list[commands.SwapMatrix] = []
         done = 0
-        for number, command in enumerate(commands):
+        for number, command in enumerate(program):
             if number < done:
                 continue
-            if isinstance(command, SwapMatrix):
+            if isinstance(command, commands.SwapMatrix):
                 swaps.append(command)
                 continue
             yield from self._moves(swaps)
             swaps = []
-            if isinstance(command, Propagate):
-                call, done = self._propagation(commands, number)
-                for each, joint in enumerate(commands[number:done], first + number):
-                    if isinstance(joint, Propagate):
+            if isinstance(command, commands.Propagate):
+                call, done = self._propagation(program, number)
+                for each, joint in enumerate(program[number:done], first + number):
+                    if isinstance(joint, commands.Propagate):
                         component, name = self._component(joint)
                         yield f"/* c{each}: {in_comment(name)}, {component.type} */"
                 yield from statements(call)
@@ -117,14 +90,14 @@ class Converter:
             self.resources.clear()
         yield from self._moves(swaps)
 
-    def _propagation(self, commands: Sequence[Command], number: int) -> tuple[Call, int]:
+    def _propagation(self, program: Sequence[commands.Command], number: int) -> tuple[Call, int]:
         """The call of a component with those behind it that it is joined with.
 
         Returns:
             The call, and the number of the first command that is not part of it.
         """
-        command = commands[number]
-        assert isinstance(command, Propagate)
+        command = program[number]
+        assert isinstance(command, commands.Propagate)
         component, name = self._component(command)
         call = Call(
             component=component,
@@ -137,11 +110,11 @@ class Converter:
             resources=self.resources,
         )
         done = number + 1
-        for following in range(done, len(commands)):
-            other = commands[following]
+        for following in range(done, len(program)):
+            other = program[following]
             if isinstance(other, NothingToDo):
                 continue
-            if not isinstance(other, Propagate) or not (
+            if not isinstance(other, commands.Propagate) or not (
                 other.input == other.output == command.output
             ):
                 break
@@ -151,11 +124,11 @@ class Converter:
             call, done = both, following + 1
         return call, done
 
-    def _component(self, c: Propagate) -> tuple[Component, str]:
+    def _component(self, c: commands.Propagate) -> tuple[Component, str]:
         """A component and its name."""
         return self._nnet.components[c.component], self._nnet.component_names[c.component]
 
-    def _moves(self, swaps: Sequence[SwapMatrix]) -> Iterator[str]:
+    def _moves(self, swaps: Sequence[commands.SwapMatrix]) -> Iterator[str]:
         """Hands matrices over, as if all at once.
 
         A matrix has one place for ever here, so its content moves, unless the places are the same.
@@ -197,20 +170,20 @@ def _move(source: Place, to: Place) -> str:
 
 
 @functools.singledispatch
-def convert(command: Command, to: Converter) -> Iterator[str]:
+def convert(command: commands.Command, to: Converter) -> Iterator[str]:
     """Yields the statements of a command other than Propagate and SwapMatrix."""
     raise NotImplementedError
 
 
-def refusals(nnet: Nnet, commands: Sequence[Command]) -> Iterator[str]:
+def refusals(nnet: Nnet, program: Sequence[commands.Command]) -> Iterator[str]:
     """Yields the reason for each kind of command and component that cannot be expressed."""
-    seen: set[object] = {SwapMatrix, Propagate}
-    for position, command in enumerate(commands):
+    seen: set[object] = {commands.SwapMatrix, commands.Propagate}
+    for position, command in enumerate(program):
         kind = type(command)
-        if convert.dispatch(kind) is convert.dispatch(Command) and kind not in seen:
+        if convert.dispatch(kind) is convert.dispatch(commands.Command) and kind not in seen:
             seen.add(kind)
             yield f"the command {kind.__name__} at {position} is no forward command"
-        if isinstance(command, Propagate) and command.component not in seen:
+        if isinstance(command, commands.Propagate) and command.component not in seen:
             seen.add(command.component)
             component: Component = nnet.components[command.component]
             if why := why_not(component):
@@ -219,20 +192,20 @@ def refusals(nnet: Nnet, commands: Sequence[Command]) -> Iterator[str]:
 
 
 @convert.register
-def _zeros(c: AllocMatrixZeroed, to: Converter) -> Iterator[str]:
+def _zeros(c: commands.AllocMatrixZeroed, to: Converter) -> Iterator[str]:
     place = to.place(c.matrix)
     yield f"memset(m + {place.first}, 0, {place.rows * place.columns} * sizeof *m);"
 
 
 NothingToDo = (
-    AllocMatrixUndefined
-    | CompressMatrix
-    | DeallocMatrix
-    | GotoLabel
-    | NoOperation
-    | NoOperationLabel
-    | NoOperationMarker
-    | StoreStats
+    commands.AllocMatrixUndefined
+    | commands.CompressMatrix
+    | commands.DeallocMatrix
+    | commands.GotoLabel
+    | commands.NoOperation
+    | commands.NoOperationLabel
+    | commands.NoOperationMarker
+    | commands.StoreStats
 )
 """Places are fixed; statistics and compression belong to training."""
 
@@ -243,29 +216,29 @@ def _nothing(c: NothingToDo, to: Converter) -> Iterator[str]:
 
 
 @convert.register
-def _accept(c: AcceptInput, to: Converter) -> Iterator[str]:
+def _accept(c: commands.AcceptInput, to: Converter) -> Iterator[str]:
     place = to.place(c.matrix)
     size = place.rows * place.columns
     yield f"memcpy(m + {place.first}, in_{to.node(c.node)}, {size} * sizeof *m);"
 
 
 @convert.register
-def _provide(c: ProvideOutput, to: Converter) -> Iterator[str]:
+def _provide(c: commands.ProvideOutput, to: Converter) -> Iterator[str]:
     place = to.place(c.matrix)
     size = place.rows * place.columns
     yield f"memcpy(out_{to.node(c.node)}, m + {place.first}, {size} * sizeof *m);"
 
 
 @convert.register
-def _set_const(c: SetConst, to: Converter) -> Iterator[str]:
+def _set_const(c: commands.SetConst, to: Converter) -> Iterator[str]:
     y = to.place(c.output)
     yield to.resources.call("fill", y.rows, y.columns, float(c.alpha), y)
 
 
 @convert.register
-def _matrix(c: MatrixCopy | MatrixAdd, to: Converter) -> Iterator[str]:
+def _matrix(c: commands.MatrixCopy | commands.MatrixAdd, to: Converter) -> Iterator[str]:
     x, y = to.place(c.input), to.place(c.output)
-    kernel = "copy" if isinstance(c, MatrixCopy) else "add"
+    kernel = "copy" if isinstance(c, commands.MatrixCopy) else "add"
     yield to.resources.call(kernel, y.rows, y.columns, float(c.alpha), x, y)
 
 
@@ -282,30 +255,32 @@ def _gathered(to: Converter, first: Rows, y: Place, alpha: float, *, adds: bool)
 
 
 @convert.register
-def _rows(c: CopyRows | AddRows, to: Converter) -> Iterator[str]:
+def _rows(c: commands.CopyRows | commands.AddRows, to: Converter) -> Iterator[str]:
     x, rows = to.place(c.input), np.asarray(to.computation.indexes[c.indexes], np.int64)
     first = np.where(rows < 0, -1, x.first + rows * x.stride)
-    is_sum = isinstance(c, AddRows)
+    is_sum = isinstance(c, commands.AddRows)
     yield _gathered(to, first, to.place(c.output), float(c.alpha), adds=is_sum)
 
 
 @convert.register
-def _rows_multi(c: CopyRowsMulti | AddRowsMulti, to: Converter) -> Iterator[str]:
+def _rows_multi(c: commands.CopyRowsMulti | commands.AddRowsMulti, to: Converter) -> Iterator[str]:
     first = to.rows_of(to.computation.indexes_multi[c.indexes_multi])
-    is_sum = isinstance(c, AddRowsMulti)
+    is_sum = isinstance(c, commands.AddRowsMulti)
     yield _gathered(to, first, to.place(c.output), float(c.alpha), adds=is_sum)
 
 
 @convert.register
-def _to_rows_multi(c: CopyToRowsMulti | AddToRowsMulti, to: Converter) -> Iterator[str]:
+def _to_rows_multi(
+    c: commands.CopyToRowsMulti | commands.AddToRowsMulti, to: Converter
+) -> Iterator[str]:
     x = to.place(c.input)
     table = to.resources.table(to.rows_of(to.computation.indexes_multi[c.indexes_multi]))
-    adds = isinstance(c, AddToRowsMulti)
+    adds = isinstance(c, commands.AddToRowsMulti)
     yield to.resources.call("scatter", x.rows, x.columns, float(c.alpha), x, "m", table, adds)
 
 
 @convert.register
-def _row_ranges(c: AddRowRanges, to: Converter) -> Iterator[str]:
+def _row_ranges(c: commands.AddRowRanges, to: Converter) -> Iterator[str]:
     x, y = to.place(c.input), to.place(c.output)
     table = to.resources.table(np.maximum(to.computation.indexes_ranges[c.indexes_ranges], 0))
     yield to.resources.call("add_ranges", y.rows, y.columns, float(c.alpha), x, table, y)

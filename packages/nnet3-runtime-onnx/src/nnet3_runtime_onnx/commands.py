@@ -9,33 +9,7 @@ from typing import Any
 
 import attrs
 import numpy as np
-from nnet3_computation import (
-    AcceptInput,
-    AddRowRanges,
-    AddRows,
-    AddRowsMulti,
-    AddToRowsMulti,
-    AllocMatrixUndefined,
-    AllocMatrixZeroed,
-    Command,
-    CompressMatrix,
-    CopyRows,
-    CopyRowsMulti,
-    CopyToRowsMulti,
-    DeallocMatrix,
-    GotoLabel,
-    MatrixAdd,
-    MatrixCopy,
-    NnetComputation,
-    NoOperation,
-    NoOperationLabel,
-    NoOperationMarker,
-    Propagate,
-    ProvideOutput,
-    SetConst,
-    StoreStats,
-    SwapMatrix,
-)
+from nnet3_computation import NnetComputation, commands
 from nnet3_descriptors import ComponentProperties, Nnet
 from numpy.typing import NDArray
 
@@ -120,12 +94,14 @@ class Translator:
         self._part = part
         self._one_row = one_row
         self._commands = computation.commands[part.commands.start : part.commands.stop]
-        self.times = Counter(c.component for c in self._commands if isinstance(c, Propagate))
+        self.times = Counter(
+            c.component for c in self._commands if isinstance(c, commands.Propagate)
+        )
         self.input_sizes = {
             name: (1 if name in one_row else rows, columns)
-            for name, (rows, columns) in self._sizes(AcceptInput).items()
+            for name, (rows, columns) in self._sizes(commands.AcceptInput).items()
         }
-        self.output_sizes = self._sizes(ProvideOutput)
+        self.output_sizes = self._sizes(commands.ProvideOutput)
         for name in (*self.input_sizes, *self.output_sizes):
             if name.startswith((f"{STATE}.", f"{NEXT_STATE}.")):
                 raise ExportError(
@@ -147,7 +123,9 @@ class Translator:
             else:  # no row matters
                 self.matrices.clear(matrix)
 
-    def _sizes(self, command_type: type[AcceptInput | ProvideOutput]) -> dict[str, tuple[int, int]]:
+    def _sizes(
+        self, command_type: type[commands.AcceptInput | commands.ProvideOutput]
+    ) -> dict[str, tuple[int, int]]:
         found: dict[str, tuple[int, int]] = {}
         for command in self._commands:
             if isinstance(command, command_type):
@@ -188,46 +166,46 @@ class Translator:
 
 
 @functools.singledispatch
-def translate_command(command: Command, to: Translator) -> None:
+def translate_command(command: commands.Command, to: Translator) -> None:
     """Adds the nodes of a command."""
     raise NotImplementedError
 
 
-def refusals(nnet: Nnet, computation: NnetComputation, commands: range) -> Iterator[str]:
+def refusals(nnet: Nnet, computation: NnetComputation, positions: range) -> Iterator[str]:
     """Yields the reason for each component and type of command that cannot be expressed."""
     seen: set[object] = set()
-    for position, command in enumerate(
-        computation.commands[commands.start : commands.stop], commands.start
-    ):
-        kind, name = type(command), type(command).__name__
-        is_known = translate_command.dispatch(kind) is not translate_command.dispatch(Command)
-        if not is_known and name not in seen:
-            seen.add(name)
-            yield f"the command {name} at {position} is no forward command"
-        if isinstance(command, Propagate) and command.component not in seen:
+    unknown = translate_command.dispatch(commands.Command)
+    program = computation.commands[positions.start : positions.stop]
+    for position, command in enumerate(program, positions.start):
+        kind = type(command)
+        if translate_command.dispatch(kind) is unknown and kind not in seen:
+            seen.add(kind)
+            yield f"the command {kind.__name__} at {position} is no forward command"
+        if isinstance(command, commands.Propagate) and command.component not in seen:
             seen.add(command.component)
             component = nnet.components[command.component]
-            reason = why_not(component)
-            if reason:
-                component_name = nnet.component_names[command.component]
-                yield f"component '{component_name}' of type {component.type} {reason}"
+            if reason := why_not(component):
+                name = nnet.component_names[command.component]
+                yield f"component '{name}' of type {component.type} {reason}"
 
 
 # -- memory ----------------------------------------------------------------------------------------
 
 
 @translate_command.register
-def _allocate(c: AllocMatrixUndefined | AllocMatrixZeroed, to: Translator) -> None:
+def _allocate(
+    c: commands.AllocMatrixUndefined | commands.AllocMatrixZeroed, to: Translator
+) -> None:
     to.matrices.allocate(c.matrix)
 
 
 @translate_command.register
-def _free(c: DeallocMatrix, to: Translator) -> None:
+def _free(c: commands.DeallocMatrix, to: Translator) -> None:
     to.matrices.free(c.matrix)
 
 
 @translate_command.register
-def _swap(c: SwapMatrix, to: Translator) -> None:
+def _swap(c: commands.SwapMatrix, to: Translator) -> None:
     to.matrices.move(c.source, c.destination)
 
 
@@ -235,7 +213,7 @@ def _swap(c: SwapMatrix, to: Translator) -> None:
 
 
 @translate_command.register
-def _propagate(c: Propagate, to: Translator) -> None:
+def _propagate(c: commands.Propagate, to: Translator) -> None:
     component = to.nnet.components[c.component]
     matrices = to.matrices
     region = matrices.read(c.input) if c.input else Region.of_source(0, 0, component.input_dim)
@@ -260,11 +238,11 @@ def _propagate(c: Propagate, to: Translator) -> None:
 
 
 @translate_command.register
-def _set_const(c: SetConst, to: Translator) -> None:
+def _set_const(c: commands.SetConst, to: Translator) -> None:
     to.matrices.write(c.output, to.matrices.filled(c.alpha, to.matrices.shape(c.output)))
 
 
-_ADDS = (MatrixAdd, AddRows, AddRowsMulti, AddRowRanges)
+_ADDS = (commands.MatrixAdd, commands.AddRows, commands.AddRowsMulti, commands.AddRowRanges)
 
 
 def _put(c: Any, value: Region, to: Translator) -> None:
@@ -277,32 +255,32 @@ def _put(c: Any, value: Region, to: Translator) -> None:
 
 
 @translate_command.register
-def _matrix(c: MatrixCopy | MatrixAdd, to: Translator) -> None:
+def _matrix(c: commands.MatrixCopy | commands.MatrixAdd, to: Translator) -> None:
     _put(c, to.matrices.read(c.input), to)
 
 
 @translate_command.register
-def _rows(c: CopyRows | AddRows, to: Translator) -> None:
+def _rows(c: commands.CopyRows | commands.AddRows, to: Translator) -> None:
     _put(c, to.matrices.read(c.input).take(to.computation.indexes[c.indexes]), to)
 
 
 @translate_command.register
-def _rows_multi(c: CopyRowsMulti | AddRowsMulti, to: Translator) -> None:
+def _rows_multi(c: commands.CopyRowsMulti | commands.AddRowsMulti, to: Translator) -> None:
     places = to.computation.indexes_multi[c.indexes_multi]
     _put(c, to.matrices.read_rows(places, to.matrices.shape(c.output)[1]), to)
 
 
 @translate_command.register
-def _row_ranges(c: AddRowRanges, to: Translator) -> None:
+def _row_ranges(c: commands.AddRowRanges, to: Translator) -> None:
     ranges = np.maximum(to.computation.indexes_ranges[c.indexes_ranges], 0)
     _put(c, sums_of_ranges(to.matrices, to.matrices.read(c.input), ranges), to)
 
 
 @translate_command.register
-def _to_rows_multi(c: CopyToRowsMulti | AddToRowsMulti, to: Translator) -> None:
+def _to_rows_multi(c: commands.CopyToRowsMulti | commands.AddToRowsMulti, to: Translator) -> None:
     places = to.computation.indexes_multi[c.indexes_multi]
     value = to.matrices.read(c.input)
-    if isinstance(c, AddToRowsMulti):
+    if isinstance(c, commands.AddToRowsMulti):
         before = to.matrices.read_rows(places, value.columns)
         value = to.matrices.sum(before, value, c.alpha)
     else:
@@ -314,20 +292,25 @@ def _to_rows_multi(c: CopyToRowsMulti | AddToRowsMulti, to: Translator) -> None:
 
 
 @translate_command.register
-def _accept_input(c: AcceptInput, to: Translator) -> None:
+def _accept_input(c: commands.AcceptInput, to: Translator) -> None:
     value = to.accept(to.nnet.nodes[c.node].name, to.matrices.shape(c.matrix))
     to.matrices.set_matrix(to.matrices.matrix_of(c.matrix), value)
 
 
 @translate_command.register
-def _provide_output(c: ProvideOutput, to: Translator) -> None:
+def _provide_output(c: commands.ProvideOutput, to: Translator) -> None:
     value = to.matrices.tensor(to.matrices.read(c.matrix))
     to.provide(to.nnet.nodes[c.node].name, value)
 
 
 @translate_command.register
 def _nothing(
-    c: CompressMatrix | GotoLabel | NoOperation | NoOperationLabel | NoOperationMarker | StoreStats,
+    c: commands.CompressMatrix
+    | commands.GotoLabel
+    | commands.NoOperation
+    | commands.NoOperationLabel
+    | commands.NoOperationMarker
+    | commands.StoreStats,
     to: Translator,
 ) -> None:
     """Adds nothing: statistics belong to training, compression to the backward part."""

@@ -8,36 +8,7 @@ from typing import Any
 
 import attrs
 import numpy as np
-from nnet3_computation import (
-    AcceptInput,
-    AddRowRanges,
-    AddRows,
-    AddRowsMulti,
-    AddToRowsMulti,
-    AllocMatrixUndefined,
-    AllocMatrixZeroed,
-    Backprop,
-    BackpropNoModelUpdate,
-    Command,
-    CompressMatrix,
-    ComputationError,
-    CopyRows,
-    CopyRowsMulti,
-    CopyToRowsMulti,
-    DeallocMatrix,
-    DecompressMatrix,
-    GotoLabel,
-    MatrixAdd,
-    MatrixCopy,
-    NoOperation,
-    NoOperationLabel,
-    NoOperationMarker,
-    Propagate,
-    ProvideOutput,
-    SetConst,
-    StoreStats,
-    SwapMatrix,
-)
+from nnet3_computation import ComputationError, commands
 from nnet3_descriptors import ComponentProperties
 
 from nnet3_runtime_reference.draws import Array
@@ -46,7 +17,7 @@ from nnet3_runtime_reference.state import State
 
 
 @functools.singledispatch
-def execute(command: Command, state: State) -> None:
+def execute(command: commands.Command, state: State) -> None:
     """Runs a command.
 
     Raises:
@@ -59,34 +30,34 @@ def execute(command: Command, state: State) -> None:
 
 
 @execute.register
-def _alloc_undefined(c: AllocMatrixUndefined, state: State) -> None:
+def _alloc_undefined(c: commands.AllocMatrixUndefined, state: State) -> None:
     state.matrices.allocate(c.matrix, np.nan)
 
 
 @execute.register
-def _alloc_zeroed(c: AllocMatrixZeroed, state: State) -> None:
+def _alloc_zeroed(c: commands.AllocMatrixZeroed, state: State) -> None:
     state.matrices.allocate(c.matrix, 0.0)
 
 
 @execute.register
-def _dealloc(c: DeallocMatrix, state: State) -> None:
+def _dealloc(c: commands.DeallocMatrix, state: State) -> None:
     state.matrices.free(c.matrix)
 
 
 @execute.register
-def _swap(c: SwapMatrix, state: State) -> None:
+def _swap(c: commands.SwapMatrix, state: State) -> None:
     state.matrices.move(c.source, c.destination)
 
 
 @execute.register
-def _compress(c: CompressMatrix, state: State) -> None:
+def _compress(c: commands.CompressMatrix, state: State) -> None:
     values = state.matrices.read(c.matrix)
     rounded = round_trip(values, c.compression_type, c.alpha, truncate=bool(c.truncate))
     state.matrices.compress(c.matrix, rounded)
 
 
 @execute.register
-def _decompress(c: DecompressMatrix, state: State) -> None:
+def _decompress(c: commands.DecompressMatrix, state: State) -> None:
     state.matrices.decompress(c.matrix)
 
 
@@ -121,14 +92,14 @@ def _call(state: State, c: Any, **operands: int) -> Call:
         rows_out=rows_out,
         indexes=state.computation.precomputed_indexes[getattr(c, "precomputed_indexes", 0)],
         memo=state.memos.get(c.memo),
-        updates=isinstance(c, Backprop),
+        updates=isinstance(c, commands.Backprop),
         draws=state.draws,
         dtype=state.dtype,
     )
 
 
 @execute.register
-def _propagate(c: Propagate, state: State) -> None:
+def _propagate(c: commands.Propagate, state: State) -> None:
     call = _call(state, c, x=c.input, out=c.output)
     formula = formula_of(call.component)
     memo = formula.memo(call)
@@ -142,13 +113,13 @@ def _propagate(c: Propagate, state: State) -> None:
 
 
 @execute.register
-def _store_stats(c: StoreStats, state: State) -> None:
+def _store_stats(c: commands.StoreStats, state: State) -> None:
     call = _call(state, c, x=c.input, y=c.output)
     _change(state, c.component, formula_of(call.component).statistics(call))
 
 
 @execute.register
-def _backprop(c: Backprop, state: State) -> None:
+def _backprop(c: commands.Backprop, state: State) -> None:
     call = _backward_call(c, state)
     formula = formula_of(call.component)
     call = attrs.evolve(call, decision=formula.decide(call))
@@ -159,15 +130,17 @@ def _backprop(c: Backprop, state: State) -> None:
 
 
 @execute.register
-def _backprop_no_model_update(c: BackpropNoModelUpdate, state: State) -> None:
+def _backprop_no_model_update(c: commands.BackpropNoModelUpdate, state: State) -> None:
     _set_input_derivative(c, _backward_call(c, state), state)
 
 
-def _backward_call(c: Backprop | BackpropNoModelUpdate, state: State) -> Call:
+def _backward_call(c: commands.Backprop | commands.BackpropNoModelUpdate, state: State) -> Call:
     return _call(state, c, x=c.input_value, y=c.output_value, dy=c.output_deriv, dx=c.input_deriv)
 
 
-def _set_input_derivative(c: Backprop | BackpropNoModelUpdate, call: Call, state: State) -> None:
+def _set_input_derivative(
+    c: commands.Backprop | commands.BackpropNoModelUpdate, call: Call, state: State
+) -> None:
     """Runs a component backward for its input derivative, if that is wanted."""
     if not c.input_deriv:
         return
@@ -189,22 +162,22 @@ def _change(state: State, component: int, changes: Mapping[str, Any]) -> None:
 
 
 @execute.register
-def _set_const(c: SetConst, state: State) -> None:
+def _set_const(c: commands.SetConst, state: State) -> None:
     values = np.full(state.matrices.shape(c.output), c.alpha, dtype=state.dtype)
     state.matrices.write(c.output, values)
 
 
 @execute.register
-def _matrix_copy(c: MatrixCopy, state: State) -> None:
+def _matrix_copy(c: commands.MatrixCopy, state: State) -> None:
     state.matrices.write(c.output, c.alpha * state.matrices.read(c.input))
 
 
 @execute.register
-def _matrix_add(c: MatrixAdd, state: State) -> None:
+def _matrix_add(c: commands.MatrixAdd, state: State) -> None:
     state.matrices.add(c.output, c.alpha * state.matrices.read(c.input))
 
 
-def _rows(c: CopyRows | AddRows, state: State) -> Array:
+def _rows(c: commands.CopyRows | commands.AddRows, state: State) -> Array:
     """Returns the rows of the input that a list names, times alpha; zeros for -1."""
     rows, values = state.computation.indexes[c.indexes], state.matrices.read(c.input)
     found = np.zeros((len(rows), values.shape[1]), dtype=state.dtype)
@@ -213,39 +186,39 @@ def _rows(c: CopyRows | AddRows, state: State) -> Array:
 
 
 @execute.register
-def _copy_rows(c: CopyRows, state: State) -> None:
+def _copy_rows(c: commands.CopyRows, state: State) -> None:
     state.matrices.write(c.output, _rows(c, state))
 
 
 @execute.register
-def _add_rows(c: AddRows, state: State) -> None:
+def _add_rows(c: commands.AddRows, state: State) -> None:
     state.matrices.add(c.output, _rows(c, state))
 
 
-def _rows_multi(c: CopyRowsMulti | AddRowsMulti, state: State) -> Array:
+def _rows_multi(c: commands.CopyRowsMulti | commands.AddRowsMulti, state: State) -> Array:
     """Returns the rows that a list of pairs names, times alpha; zeros for (-1, -1)."""
     places = state.computation.indexes_multi[c.indexes_multi]
     return c.alpha * state.matrices.read_rows(places, state.matrices.shape(c.output)[1])
 
 
 @execute.register
-def _copy_rows_multi(c: CopyRowsMulti, state: State) -> None:
+def _copy_rows_multi(c: commands.CopyRowsMulti, state: State) -> None:
     state.matrices.write(c.output, _rows_multi(c, state))
 
 
 @execute.register
-def _add_rows_multi(c: AddRowsMulti, state: State) -> None:
+def _add_rows_multi(c: commands.AddRowsMulti, state: State) -> None:
     state.matrices.add(c.output, _rows_multi(c, state))
 
 
 @execute.register
-def _copy_to_rows_multi(c: CopyToRowsMulti, state: State) -> None:
+def _copy_to_rows_multi(c: commands.CopyToRowsMulti, state: State) -> None:
     places = state.computation.indexes_multi[c.indexes_multi]
     state.matrices.write_rows(places, c.alpha * state.matrices.read(c.input))
 
 
 @execute.register
-def _add_to_rows_multi(c: AddToRowsMulti, state: State) -> None:
+def _add_to_rows_multi(c: commands.AddToRowsMulti, state: State) -> None:
     places = state.computation.indexes_multi[c.indexes_multi]
     values = state.matrices.read(c.input)
     before = state.matrices.read_rows(places, values.shape[1])
@@ -253,7 +226,7 @@ def _add_to_rows_multi(c: AddToRowsMulti, state: State) -> None:
 
 
 @execute.register
-def _add_row_ranges(c: AddRowRanges, state: State) -> None:
+def _add_row_ranges(c: commands.AddRowRanges, state: State) -> None:
     values = state.matrices.read(c.input)
     sums = np.zeros(state.matrices.shape(c.output), dtype=state.dtype)
     ranges = state.computation.indexes_ranges[c.indexes_ranges]
@@ -267,19 +240,23 @@ def _add_row_ranges(c: AddRowRanges, state: State) -> None:
 
 
 @execute.register
-def _accept_input(c: AcceptInput, state: State) -> None:
+def _accept_input(c: commands.AcceptInput, state: State) -> None:
     state.matrices.allocate(c.matrix, np.nan)
     state.matrices.write(c.matrix, state.given.pop(state.nnet.nodes[c.node].name))
 
 
 @execute.register
-def _provide_output(c: ProvideOutput, state: State) -> None:
+def _provide_output(c: commands.ProvideOutput, state: State) -> None:
     state.provided[state.nnet.nodes[c.node].name] = state.matrices.read(c.matrix)
 
 
 @execute.register
 def _nothing(
-    c: NoOperation | NoOperationMarker | NoOperationLabel | GotoLabel, state: State
+    c: commands.NoOperation
+    | commands.NoOperationMarker
+    | commands.NoOperationLabel
+    | commands.GotoLabel,
+    state: State,
 ) -> None:
     """Does nothing: the computer decides which command is next."""
 

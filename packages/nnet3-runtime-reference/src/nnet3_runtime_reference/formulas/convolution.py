@@ -9,15 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from nnet3_descriptors.components import (
-    ConvolutionComponent,
-    DistributeComponent,
-    MaxpoolingComponent,
-    StatisticsExtractionComponent,
-    StatisticsPoolingComponent,
-    TdnnComponent,
-    TimeHeightConvolutionComponent,
-)
+from nnet3_descriptors import components
 from numpy.typing import NDArray
 
 from nnet3_runtime_reference.draws import Array
@@ -33,7 +25,7 @@ def rows_at(call: Call, k: int) -> NDArray[np.intp]:
     return np.asarray(rows, dtype=np.intp)
 
 
-@formula(TdnnComponent)
+@formula(components.TdnnComponent)
 class Tdnn(Formula):
     """y(t) = sum over k of W_k x(t + time offset k) + b.
 
@@ -74,7 +66,7 @@ class Tdnn(Formula):
         return gradient
 
 
-@formula(DistributeComponent)
+@formula(components.DistributeComponent)
 class Distribute(Formula):
     """y(i) = block source_blocks[i] of x, where the blocks are counted along its rows.
 
@@ -100,7 +92,7 @@ Term = tuple[int, int, int, NDArray[np.intp]]
 """Number of the offset, height in y, height in x, and for each row of y the row of x."""
 
 
-@formula(TimeHeightConvolutionComponent)
+@formula(components.TimeHeightConvolutionComponent)
 class TimeHeightConvolution(Formula):
     """y(t, h) = b + sum over k of W_k x(t + time offset k, s h + height offset k).
 
@@ -157,7 +149,7 @@ class TimeHeightConvolution(Formula):
         return {"linear_params": np.concatenate(dw, axis=1), "bias_params": dy.sum(axis=(0, 1))}
 
 
-@formula(ConvolutionComponent)
+@formula(components.ConvolutionComponent)
 class Convolution(Formula):
     """y(i, j) = b + sum over a, b of W(a, b) x(i step_x + a, j step_y + b), for each row.
 
@@ -230,7 +222,7 @@ class Convolution(Formula):
         }
 
 
-@formula(MaxpoolingComponent)
+@formula(components.MaxpoolingComponent)
 class Maxpooling(Formula):
     """y(i, j, k) = the greatest x(i step_x + a, j step_y + b, k step_z + c), for each row.
 
@@ -283,7 +275,7 @@ class Maxpooling(Formula):
         return dx.reshape(call.rows_in, -1)
 
 
-@formula(StatisticsExtractionComponent)
+@formula(components.StatisticsExtractionComponent)
 class StatisticsExtraction(Formula):
     """y = (n, sum of x, sum of x^2) over the n rows of a period; no x^2 without include_variance.
 
@@ -312,7 +304,7 @@ class StatisticsExtraction(Formula):
         return dx
 
 
-@formula(StatisticsPoolingComponent)
+@formula(components.StatisticsPoolingComponent)
 class StatisticsPooling(Formula):
     """y = (log n, m, sqrt(max(q - m^2, floor))): the mean m and the standard deviation in a window.
 

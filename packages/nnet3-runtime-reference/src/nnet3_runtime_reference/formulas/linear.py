@@ -6,33 +6,13 @@ All gradients here are by the chain rule.
 from __future__ import annotations
 
 import numpy as np
-from nnet3_descriptors.components import (
-    AffineComponent,
-    BlockAffineComponent,
-    ElementwiseProductComponent,
-    FixedAffineComponent,
-    FixedBiasComponent,
-    FixedScaleComponent,
-    LinearComponent,
-    NaturalGradientAffineComponent,
-    NaturalGradientPerElementScaleComponent,
-    NaturalGradientRepeatedAffineComponent,
-    NoOpComponent,
-    PerElementOffsetComponent,
-    PerElementScaleComponent,
-    PermuteComponent,
-    PnormComponent,
-    RepeatedAffineComponent,
-    ScaleAndOffsetComponent,
-    SumBlockComponent,
-    SumGroupComponent,
-)
+from nnet3_descriptors import components
 
 from nnet3_runtime_reference.draws import Array
 from nnet3_runtime_reference.formulas.formula import Call, Formula, formula
 
 
-@formula(FixedAffineComponent)
+@formula(components.FixedAffineComponent)
 class FixedAffine(Formula):
     """y = x W^T + b.
 
@@ -48,7 +28,7 @@ class FixedAffine(Formula):
         return call.dy @ call.parameter("linear_params")
 
 
-@formula(AffineComponent, NaturalGradientAffineComponent)
+@formula(components.AffineComponent, components.NaturalGradientAffineComponent)
 class Affine(FixedAffine):
     """y = x W^T + b.
 
@@ -61,7 +41,7 @@ class Affine(FixedAffine):
         return {"linear_params": call.dy.T @ call.x, "bias_params": call.dy.sum(axis=0)}
 
 
-@formula(LinearComponent)
+@formula(components.LinearComponent)
 class Linear(Formula):
     """y = x W^T.
 
@@ -91,7 +71,7 @@ def side_by_side(parts: Array) -> Array:
     return parts.swapaxes(0, 1).reshape(parts.shape[1], -1)
 
 
-@formula(BlockAffineComponent)
+@formula(components.BlockAffineComponent)
 class BlockAffine(Formula):
     """y_k = x_k W_k^T + b_k for each block k of the columns.
 
@@ -120,7 +100,7 @@ class BlockAffine(Formula):
         return {"linear_params": linear, "bias_params": call.dy.sum(axis=0)}
 
 
-@formula(RepeatedAffineComponent, NaturalGradientRepeatedAffineComponent)
+@formula(components.RepeatedAffineComponent, components.NaturalGradientRepeatedAffineComponent)
 class RepeatedAffine(Formula):
     """y_k = x_k W^T + b for each block k of the columns.
 
@@ -146,7 +126,7 @@ class RepeatedAffine(Formula):
         return {"linear_params": linear, "bias_params": dy.sum(axis=(0, 1))}
 
 
-@formula(PnormComponent)
+@formula(components.PnormComponent)
 class Pnorm(Formula):
     """y_g = |x_g|, the Euclidean norm, for each group g of neighbouring columns.
 
@@ -169,7 +149,7 @@ class Pnorm(Formula):
         return (slope[:, :, None] * self._groups(call)).reshape(call.rows_in, -1)
 
 
-@formula(SumGroupComponent)
+@formula(components.SumGroupComponent)
 class SumGroup(Formula):
     """y_g = the sum of the columns of group g.
 
@@ -187,7 +167,7 @@ class SumGroup(Formula):
         return np.repeat(call.dy, call.component.sizes, axis=1)
 
 
-@formula(SumBlockComponent)
+@formula(components.SumBlockComponent)
 class SumBlock(Formula):
     """y = scale (x_1 + ... + x_k), for the blocks of the columns.
 
@@ -205,7 +185,7 @@ class SumBlock(Formula):
         return np.tile(c.scale * call.dy, (1, c.input_dim // c.output_dim))
 
 
-@formula(PermuteComponent)
+@formula(components.PermuteComponent)
 class Permute(Formula):
     """y_i = x_m(i) for each column i.
 
@@ -223,7 +203,7 @@ class Permute(Formula):
         return dx
 
 
-@formula(NoOpComponent)
+@formula(components.NoOpComponent)
 class NoOp(Formula):
     """y = x.
 
@@ -239,7 +219,7 @@ class NoOp(Formula):
         return call.dy * call.component.backprop_scale
 
 
-@formula(ElementwiseProductComponent)
+@formula(components.ElementwiseProductComponent)
 class ElementwiseProduct(Formula):
     """y = x_1 x_2 ... x_k, element by element, of the blocks of the columns.
 
@@ -274,7 +254,7 @@ def sum_of_blocks(columns: Array, block_dim: int) -> Array:
     return columns.reshape(-1, block_dim).sum(axis=0)
 
 
-@formula(FixedScaleComponent)
+@formula(components.FixedScaleComponent)
 class FixedScale(Formula):
     """y = s x, column by column.
 
@@ -290,7 +270,7 @@ class FixedScale(Formula):
         return call.dy * call.parameter("scales")
 
 
-@formula(PerElementScaleComponent, NaturalGradientPerElementScaleComponent)
+@formula(components.PerElementScaleComponent, components.NaturalGradientPerElementScaleComponent)
 class PerElementScale(FixedScale):
     """y = s x, column by column.
 
@@ -302,7 +282,7 @@ class PerElementScale(FixedScale):
         return {"scales": (call.x * call.dy).sum(axis=0)}
 
 
-@formula(FixedBiasComponent)
+@formula(components.FixedBiasComponent)
 class FixedBias(Formula):
     """y = x + b, column by column.
 
@@ -318,7 +298,7 @@ class FixedBias(Formula):
         return call.dy
 
 
-@formula(PerElementOffsetComponent)
+@formula(components.PerElementOffsetComponent)
 class PerElementOffset(Formula):
     """y = x + b, column by column.
 
@@ -340,7 +320,7 @@ class PerElementOffset(Formula):
         return {"offsets": sum_of_blocks(call.dy.sum(axis=0), call.component.block_dim)}
 
 
-@formula(ScaleAndOffsetComponent)
+@formula(components.ScaleAndOffsetComponent)
 class ScaleAndOffset(Formula):
     """y = s' x + b, column by column.
 

@@ -10,21 +10,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from nnet3_descriptors import ComponentProperties
-from nnet3_descriptors.components import (
-    ConstantComponent,
-    ConstantFunctionComponent,
-    DropoutComponent,
-    DropoutMaskComponent,
-    GeneralDropoutComponent,
-    SpecAugmentTimeMaskComponent,
-)
+from nnet3_descriptors import ComponentProperties, components
 
 from nnet3_runtime_reference.draws import Array, uniform
 from nnet3_runtime_reference.formulas.formula import Call, Formula, formula
 
 
-@formula(ConstantComponent, ConstantFunctionComponent)
+@formula(components.ConstantComponent, components.ConstantFunctionComponent)
 class Constant(Formula):
     """y = b, in each row.
 
@@ -46,7 +38,7 @@ class Constant(Formula):
         return {"output": call.dy.sum(axis=0)}
 
 
-@formula(DropoutComponent)
+@formula(components.DropoutComponent)
 class Dropout(Formula):
     """y = m x, with the mask m = 1 where u > p, else 0.
 
@@ -70,7 +62,7 @@ class Dropout(Formula):
         return call.dy * ratio
 
 
-@formula(DropoutMaskComponent)
+@formula(components.DropoutMaskComponent)
 class DropoutMask(Formula):
     """y = m, a mask: 1 where u > p, else 0.
 
@@ -107,7 +99,7 @@ class DropoutMask(Formula):
         return call.zeros_in()
 
 
-@formula(GeneralDropoutComponent)
+@formula(components.GeneralDropoutComponent)
 class GeneralDropout(Formula):
     """y = x m, element by element, with a random mask m.
 
@@ -177,7 +169,7 @@ def _bands(component: Any, shape: tuple[int, int], rng: np.random.Generator) -> 
     return mask
 
 
-@formula(SpecAugmentTimeMaskComponent)
+@formula(components.SpecAugmentTimeMaskComponent)
 class SpecAugmentTimeMask(Formula):
     """y(t) = m(t) x(t), where m is 1 and 0 by turns, for stretches of random length.
 

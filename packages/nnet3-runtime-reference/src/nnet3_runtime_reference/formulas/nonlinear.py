@@ -10,15 +10,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-from nnet3_descriptors.components import (
-    BatchNormComponent,
-    LogSoftmaxComponent,
-    NormalizeComponent,
-    RectifiedLinearComponent,
-    SigmoidComponent,
-    SoftmaxComponent,
-    TanhComponent,
-)
+from nnet3_descriptors import components
 
 from nnet3_runtime_reference.draws import Array
 from nnet3_runtime_reference.formulas.formula import Call, Formula, formula
@@ -137,7 +129,7 @@ def sigmoid(x: Array) -> Array:
     return value
 
 
-@formula(SigmoidComponent)
+@formula(components.SigmoidComponent)
 class Sigmoid(Saturating):
     """y = 1 / (1 + exp(-x)).
 
@@ -160,7 +152,7 @@ class Sigmoid(Saturating):
         return 2.0 * y - 1.0
 
 
-@formula(TanhComponent)
+@formula(components.TanhComponent)
 class Tanh(Saturating):
     """y = tanh(x).
 
@@ -179,7 +171,7 @@ class Tanh(Saturating):
         return 1.0 - y**2
 
 
-@formula(RectifiedLinearComponent)
+@formula(components.RectifiedLinearComponent)
 class RectifiedLinear(Nonlinear):
     """y = max(0, x).
 
@@ -227,7 +219,7 @@ class RectifiedLinear(Nonlinear):
         return found
 
 
-@formula(SoftmaxComponent)
+@formula(components.SoftmaxComponent)
 class Softmax(Nonlinear):
     """y = exp(x) / sum(exp(x)), over the columns of each row.
 
@@ -250,7 +242,7 @@ class Softmax(Nonlinear):
         return self.store(call)
 
 
-@formula(LogSoftmaxComponent)
+@formula(components.LogSoftmaxComponent)
 class LogSoftmax(Nonlinear):
     """y = x - log(sum(exp(x))), over the columns of each row.
 
@@ -275,7 +267,7 @@ LEAST_SQUARE = 2.0**-66
 """The least value of the mean square of a row, relative to the mean square of the target."""
 
 
-@formula(NormalizeComponent)
+@formula(components.NormalizeComponent)
 class Normalize(Formula):
     """y = x / r with r = sqrt(x . x / (D target_rms^2)), for each row and block of D columns.
 
@@ -315,7 +307,7 @@ class Normalize(Formula):
         return dx.reshape(call.rows_in, -1)
 
 
-@formula(BatchNormComponent)
+@formula(components.BatchNormComponent)
 class BatchNorm(Formula):
     """y = s (x - m) with s = target_rms / sqrt(v + epsilon), column by column.
 

@@ -11,11 +11,7 @@ from typing import Any
 
 import attrs
 import numpy as np
-from nnet3_descriptors.components import (
-    GruNonlinearityComponent,
-    LstmNonlinearityComponent,
-    OutputGruNonlinearityComponent,
-)
+from nnet3_descriptors import components
 
 from nnet3_runtime_reference.draws import Array
 from nnet3_runtime_reference.formulas.formula import Call, Formula, formula
@@ -75,7 +71,7 @@ class _Lstm:
         return np.stack([i * (1 - i), f * (1 - f), 1 - g**2, o * (1 - o), 1 - h**2])
 
 
-@formula(LstmNonlinearityComponent)
+@formula(components.LstmNonlinearityComponent)
 class LstmNonlinearity(Formula):
     """c = s_f f c' + s_i i g, m = s_o o tanh(c): the cell c and the output m of an LSTM.
 
@@ -214,7 +210,7 @@ class _GruCell(Formula):
         return self._averages(call) | {"self_repair_total": float(total)}
 
 
-@formula(GruNonlinearityComponent)
+@formula(components.GruNonlinearityComponent)
 class GruNonlinearity(_GruCell):
     """h = tanh(p + W (r s)), c = (1 - z) h + z c'.
 
@@ -253,7 +249,7 @@ class GruNonlinearity(_GruCell):
         return {"w_h": self._da(call).T @ (r * s)}
 
 
-@formula(OutputGruNonlinearityComponent)
+@formula(components.OutputGruNonlinearityComponent)
 class OutputGruNonlinearity(_GruCell):
     """h = tanh(p + w c'), c = (1 - z) h + z c'; all element by element.
 

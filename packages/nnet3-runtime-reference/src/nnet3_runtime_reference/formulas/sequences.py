@@ -10,14 +10,7 @@ from typing import Any
 
 import attrs
 import numpy as np
-from nnet3_descriptors import ComponentProperties
-from nnet3_descriptors.components import (
-    BackpropTruncationComponent,
-    BackpropTruncationPrecomputedIndexes,
-    ClipGradientComponent,
-    CompositeComponent,
-    RestrictedAttentionComponent,
-)
+from nnet3_descriptors import ComponentProperties, components
 from numpy.typing import NDArray
 
 from nnet3_runtime_reference.draws import Array
@@ -28,7 +21,7 @@ _LEAST_WEIGHT = 1.0e-20  # so that the logarithm is finite
 _NO_STATISTICS_PROBABILITY = 1.0 / 3.0
 
 
-@formula(RestrictedAttentionComponent)
+@formula(components.RestrictedAttentionComponent)
 class RestrictedAttention(Formula):
     """y(t) = sum over j of c_j(t) v(t + s j); c = softmax over j of a q(t) . k(t + s j) + b_j(t).
 
@@ -130,7 +123,7 @@ def clipped(rows: Array, limit: float) -> tuple[Array, int]:
     return rows * factor, int(is_long.sum())
 
 
-@formula(ClipGradientComponent)
+@formula(components.ClipGradientComponent)
 class ClipGradient(Formula):
     """y = x.
 
@@ -201,7 +194,7 @@ class ClipGradient(Formula):
         }
 
 
-@formula(BackpropTruncationComponent)
+@formula(components.BackpropTruncationComponent)
 class BackpropTruncation(Formula):
     """y = scale x.
 
@@ -217,7 +210,7 @@ class BackpropTruncation(Formula):
 
     def _is_zeroed(self, call: Call) -> NDArray[np.bool_]:
         """Returns which rows are set to 0, (rows, 1) bool."""
-        assert isinstance(call.indexes, BackpropTruncationPrecomputedIndexes)
+        assert isinstance(call.indexes, components.BackpropTruncationPrecomputedIndexes)
         is_boundary = np.zeros((call.rows_out, 1), dtype=bool)
         is_boundary[call.indexes.boundary_rows] = True
         limit = call.component.zeroing_threshold or NO_THRESHOLD
@@ -235,7 +228,7 @@ class BackpropTruncation(Formula):
     def backward_statistics(self, call: Call) -> dict[str, Any]:
         """Counts rows, clipped rows, boundaries and zeroed rows."""
         c = call.component
-        assert isinstance(call.indexes, BackpropTruncationPrecomputedIndexes)
+        assert isinstance(call.indexes, components.BackpropTruncationPrecomputedIndexes)
         return {
             "count": c.count + call.rows_out,
             "num_clipped": c.num_clipped + self._clipped(call)[1],
@@ -250,7 +243,7 @@ _Run = tuple[Array, dict[str, Array], dict[str, Any]]
 parts; and the fields of all parts that change, with their new values."""
 
 
-@formula(CompositeComponent)
+@formula(components.CompositeComponent)
 class Composite(Formula):
     """y = f_n(... f_2(f_1(x))), of max_rows_process rows at a time.
 
