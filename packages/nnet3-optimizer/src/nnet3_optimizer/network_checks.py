@@ -8,23 +8,10 @@ from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
+from nnet3_computation import commands
 from nnet3_computation.analysis import MATRIX, CommandKinds
 from nnet3_computation.arrays import Bools, Ids, where
 from nnet3_computation.checks import SUMS, Subject
-from nnet3_computation.commands import (
-    ALPHA_COLUMN,
-    AcceptInput,
-    AddRowRanges,
-    AddRows,
-    Backprop,
-    BackpropNoModelUpdate,
-    Command,
-    CopyRows,
-    Propagate,
-    SetConst,
-    StoreStats,
-    Table,
-)
 from nnet3_computation.computation import MatrixDebugInfo, N
 from nnet3_descriptors import ComponentInputNode, Nnet, OutputNode, descriptors, structure
 from nnet3_descriptors.components import ComponentProperties as Property
@@ -47,15 +34,15 @@ def check_balance(subject: Subject) -> None:
     """
     if len(subject.segment_ends) != 1:
         return
-    at = subject.positions(Propagate)
+    at = subject.positions(commands.Propagate)
     at = at[at < subject.segment_ends[0]]
-    forward = _count(subject, at, Propagate, "output")
+    forward = _count(subject, at, commands.Propagate, "output")
     _check_precomputed(subject, at)
     _check_backward(subject, forward)
     _check_statistics(subject, forward)
 
 
-def _count(subject: Subject, at: Ids, command_type: type[Command], output: str) -> Counts:
+def _count(subject: Subject, at: Ids, command_type: type[commands.Command], output: str) -> Counts:
     """Returns for each component the rows of the output over all these commands."""
     component = subject.operand(at, command_type, "component")
     rows = subject.rows(subject.operand(at, command_type, output))
@@ -64,17 +51,20 @@ def _count(subject: Subject, at: Ids, command_type: type[Command], output: str) 
 
 
 def _check_backward(subject: Subject, forward: Counts) -> None:
-    at = subject.positions(Backprop, BackpropNoModelUpdate)
+    at = subject.positions(commands.Backprop, commands.BackpropNoModelUpdate)
     if not len(at):
         return
-    component = subject.operand(at, Backprop, "component")
+    component = subject.operand(at, commands.Backprop, "component")
     is_updatable = (subject.analysis.component_properties[component] & int(Property.UPDATABLE)) != 0
-    updates: Bools = (subject.opcodes[at] == Backprop.OPCODE) & is_updatable
+    updates: Bools = (subject.opcodes[at] == commands.Backprop.OPCODE) & is_updatable
     for chosen, what in (
-        (at[subject.operand(at, Backprop, "input_deriv") != 0], "for derivatives of its input"),
+        (
+            at[subject.operand(at, commands.Backprop, "input_deriv") != 0],
+            "for derivatives of its input",
+        ),
         (at[updates], "for its update"),
     ):
-        backward = _count(subject, chosen, Backprop, "output_deriv")
+        backward = _count(subject, chosen, commands.Backprop, "output_deriv")
         _require(
             subject,
             backward <= forward,
@@ -86,34 +76,34 @@ def _check_backward(subject: Subject, forward: Counts) -> None:
 
 
 def _check_statistics(subject: Subject, forward: Counts) -> None:
-    at = subject.positions(StoreStats)
+    at = subject.positions(commands.StoreStats)
     if not len(at):
         return
-    stored = _count(subject, at, StoreStats, "output")
+    stored = _count(subject, at, commands.StoreStats, "output")
     properties = subject.analysis.component_properties
     stores = (properties & int(Property.STORES_STATS)) != 0
     _require(
         subject,
         (stored == forward) | ~stores,
-        np.concatenate([at, subject.positions(Propagate)]),
+        np.concatenate([at, subject.positions(commands.Propagate)]),
         lambda c: f"stores statistics of {stored[c]} rows in all, but runs over {forward[c]}",
     )
 
 
 def _check_precomputed(subject: Subject, propagates: Ids) -> None:
-    number = subject.operand(propagates, Propagate, "precomputed_indexes")
+    number = subject.operand(propagates, commands.Propagate, "precomputed_indexes")
     count = len(subject.computation.precomputed_indexes)
     owner = np.full(count, -1, dtype=np.int64)
-    owner[number] = subject.operand(propagates, Propagate, "component")
+    owner[number] = subject.operand(propagates, commands.Propagate, "component")
     uses = np.bincount(number, minlength=count)
     subject.require(
         (uses[number] == 1) | (number == 0),
         propagates,
         lambda i: f"precomputed_indexes = {number[i]} serve {uses[number[i]]} Propagate commands",
     )
-    at = subject.positions(Backprop, BackpropNoModelUpdate)
-    number = subject.operand(at, Backprop, "precomputed_indexes")
-    component = subject.operand(at, Backprop, "component")
+    at = subject.positions(commands.Backprop, commands.BackpropNoModelUpdate)
+    number = subject.operand(at, commands.Backprop, "precomputed_indexes")
+    component = subject.operand(at, commands.Backprop, "component")
 
     def message(i: int) -> str:
         made = owner[number[i]]
@@ -123,12 +113,12 @@ def _check_precomputed(subject: Subject, propagates: Ids) -> None:
     subject.require((number == 0) | (owner[number] == component), at, message)
 
 
-def _require(subject: Subject, valid: Bools, commands: Ids, message: Callable[[int], str]) -> None:
+def _require(subject: Subject, valid: Bools, at: Ids, message: Callable[[int], str]) -> None:
     """Fails for the first component that is not valid, at the last of its commands."""
     if valid.all():
         return
     wrong = int(np.flatnonzero(~valid)[0])
-    of_component = commands[subject.operand(commands, Propagate, "component") == wrong]
+    of_component = at[subject.operand(at, commands.Propagate, "component") == wrong]
     name, component = subject.component(wrong)
     subject.fail(f"component '{name}' ({component.type}) {message(wrong)}", int(of_component[-1]))
 
@@ -145,8 +135,8 @@ def check_backward_lists(subject: Subject) -> None:
     if len(subject.segment_ends) != 1:
         return
     marker = int(subject.segment_ends[0])
-    by_rows = _after(subject.positions(AddRows, CopyRows), marker)
-    by_ranges = _after(subject.positions(AddRowRanges), marker)
+    by_rows = _after(subject.positions(commands.AddRows, commands.CopyRows), marker)
+    by_ranges = _after(subject.positions(commands.AddRowRanges), marker)
     if not len(by_rows) and not len(by_ranges):
         return
     is_derivative = _derivatives(subject, marker)
@@ -162,20 +152,22 @@ def _after(at: Ids, marker: int) -> Ids:
     return at[np.searchsorted(at, marker) :]
 
 
-def _input_matrix(subject: Subject, at: Ids) -> Table:
-    matrix: Table = subject.computation.submatrices[subject.operand(at, AddRows, "input"), MATRIX]
+def _input_matrix(subject: Subject, at: Ids) -> commands.Table:
+    matrix: commands.Table = subject.computation.submatrices[
+        subject.operand(at, commands.AddRows, "input"), MATRIX
+    ]
     return matrix
 
 
 def _derivatives(subject: Subject, marker: int) -> Bools:
     """Returns (M,) bool: which matrices hold derivatives, according to the commands."""
-    accepted = _after(subject.positions(AcceptInput), marker)
-    backward = subject.positions(Backprop, BackpropNoModelUpdate)
+    accepted = _after(subject.positions(commands.AcceptInput), marker)
+    backward = subject.positions(commands.Backprop, commands.BackpropNoModelUpdate)
     named = np.concatenate(
         [
-            subject.operand(accepted, AcceptInput, "matrix"),
-            subject.operand(backward, Backprop, "output_deriv"),
-            subject.operand(backward, Backprop, "input_deriv"),
+            subject.operand(accepted, commands.AcceptInput, "matrix"),
+            subject.operand(backward, commands.Backprop, "output_deriv"),
+            subject.operand(backward, commands.Backprop, "input_deriv"),
         ]
     )
     is_derivative = np.zeros(len(subject.computation.matrices), dtype=np.bool_)
@@ -184,8 +176,8 @@ def _derivatives(subject: Subject, marker: int) -> Bools:
 
 
 def _check_indexes(subject: Subject, at: Ids) -> None:
-    numbers = subject.operand(at, AddRows, "indexes")
-    given = subject.operand(at, AddRows, "input")
+    numbers = subject.operand(at, commands.AddRows, "indexes")
+    given = subject.operand(at, commands.AddRows, "input")
     for which, number in enumerate(numbers.tolist()):
         rows = subject.computation.indexes[number]
         counts = np.bincount(rows[rows >= 0])
@@ -199,7 +191,7 @@ def _check_indexes(subject: Subject, at: Ids) -> None:
 
 
 def _check_ranges(subject: Subject, at: Ids) -> None:
-    numbers = subject.operand(at, AddRowRanges, "indexes_ranges")
+    numbers = subject.operand(at, commands.AddRowRanges, "indexes_ranges")
     lists = [subject.computation.indexes_ranges[number] for number in numbers.tolist()]
     ranges = np.concatenate(lists).astype(np.int64)
     owner = np.repeat(np.arange(len(at)), [len(each) for each in lists])
@@ -217,7 +209,7 @@ def _check_ranges(subject: Subject, at: Ids) -> None:
     shared = np.flatnonzero((owner[1:] == owner[:-1]) & (begin[1:] < end[:-1]))
     if len(shared):
         first = int(shared[0])
-        given = subject.operand(at, AddRowRanges, "input")[owner[first]]
+        given = subject.operand(at, commands.AddRowRanges, "input")[owner[first]]
         subject.fail(
             f"AddRowRanges: indexes_ranges name row {begin[first + 1]} of input = "
             f"{subject.describe(int(given))} twice, which is not expected in the backward part",
@@ -225,7 +217,7 @@ def _check_ranges(subject: Subject, at: Ids) -> None:
         )
 
 
-_SETTING = CommandKinds.of(SetConst)
+_SETTING = CommandKinds.of(commands.SetConst)
 
 
 def check_scales(subject: Subject) -> None:
@@ -240,7 +232,7 @@ def check_scales(subject: Subject) -> None:
         (_SETTING, constants(subject.nnet), "the constants of the network's descriptors"),
     ):
         at = kinds.positions(subject.opcodes)
-        alpha = subject.table[at, ALPHA_COLUMN].view(np.float32)
+        alpha = subject.table[at, commands.ALPHA_COLUMN].view(np.float32)
         known = _among(alpha, expected)
         if not known.all():
             known |= _among(-alpha, expected) & (subject.segment(at) > 0)

@@ -5,34 +5,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from nnet3_computation import commands
 from nnet3_computation.analysis import NEVER, WRITE, CommandKinds
 from nnet3_computation.arrays import Bools, Csr, Ids, where
-from nnet3_computation.commands import (
-    ALPHA_COLUMN,
-    FIRST_OPERAND_COLUMN,
-    SCHEMA,
-    TABLE_WIDTH,
-    Backprop,
-    BackpropNoModelUpdate,
-    Command,
-    CompressMatrix,
-    DecompressMatrix,
-    MatrixCopy,
-    Propagate,
-    StoreStats,
-    SwapMatrix,
-    Table,
-    alpha_bits,
-    columns,
-)
 from nnet3_descriptors.components import ComponentProperties as Property
 
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.options import OptimizeOptions
 
-_ONE = alpha_bits(1.0)
+_ONE = commands.alpha_bits(1.0)
 
-BACKWARD = (Backprop, BackpropNoModelUpdate)
+BACKWARD = (commands.Backprop, commands.BackpropNoModelUpdate)
 
 
 class Candidates(NamedTuple):
@@ -61,33 +44,38 @@ class Candidates(NamedTuple):
 
 def find_candidates(draft: Draft, options: OptimizeOptions) -> Candidates:
     """Returns all candidates, legal or not."""
-    kinds = [MatrixCopy] * options.remove_assignments
-    in_place = (Propagate,) * options.propagate_in_place + BACKWARD * options.backprop_in_place
+    kinds = [commands.MatrixCopy] * options.remove_assignments
+    in_place = (
+        commands.Propagate,
+    ) * options.propagate_in_place + BACKWARD * options.backprop_in_place
     at = CommandKinds.of(*kinds, *in_place).positions(draft.opcodes)
     opcode, rows = draft.opcodes.take(at), draft.table.take(at, axis=0)
-    is_copy = opcode == MatrixCopy.OPCODE
+    is_copy = opcode == commands.MatrixCopy.OPCODE
     fits, runs = is_copy.copy(), where(~is_copy)
-    properties = draft.component_properties.take(rows[runs, FIRST_OPERAND_COLUMN])
+    properties = draft.component_properties.take(rows[runs, commands.FIRST_OPERAND_COLUMN])
     fits[runs] = (properties & _IN_PLACE.take(opcode[runs])) != 0
-    backward = where(fits & (opcode != Propagate.OPCODE) & ~is_copy)
+    backward = where(fits & (opcode != commands.Propagate.OPCODE) & ~is_copy)
     if len(backward):
         fits[backward] = _values_lie_elsewhere(draft, rows.take(backward, axis=0))
     at, opcode, rows, is_copy = at[fits], opcode[fits], rows[fits], is_copy[fits]
     cells = rows.reshape(-1)
-    first_cell = np.arange(len(at)) * TABLE_WIDTH
+    first_cell = np.arange(len(at)) * commands.TABLE_WIDTH
     return Candidates(
         command=at,
         s1=cells.take(first_cell + _S1.take(opcode)).astype(np.int64),
         s2=cells.take(first_cell + _S2.take(opcode)).astype(np.int64),
-        is_assignment=is_copy & (rows[:, ALPHA_COLUMN] == _ONE),
+        is_assignment=is_copy & (rows[:, commands.ALPHA_COLUMN] == _ONE),
         left=np.full(len(at), options.allow_left_merge),
         right=np.full(len(at), options.allow_right_merge),
     )
 
 
-def _values_lie_elsewhere(draft: Draft, rows: Table) -> Bools:
+def _values_lie_elsewhere(draft: Draft, rows: commands.Table) -> Bools:
     """Returns which Backprop commands read no values in the memory of the derivatives."""
-    named = {name: rows[:, column].astype(np.int64) for name, column in columns(Backprop).items()}
+    named = {
+        name: rows[:, column].astype(np.int64)
+        for name, column in commands.columns(commands.Backprop).items()
+    }
     apart = np.ones(len(rows), np.bool_)
     for value in ("input_value", "output_value"):
         for deriv in ("output_deriv", "input_deriv"):
@@ -95,26 +83,28 @@ def _values_lie_elsewhere(draft: Draft, rows: Table) -> Bools:
     return apart
 
 
-_IN_PLACE, _S1, _S2 = np.zeros((3, len(SCHEMA.types)), dtype=np.int64)
+_IN_PLACE, _S1, _S2 = np.zeros((3, len(commands.SCHEMA.types)), dtype=np.int64)
 """By opcode, the property that components of a candidate need, and the columns of s1 and s2."""
 
-_OPERANDS: tuple[tuple[type[Command], int, str, str], ...] = (
-    (MatrixCopy, 0, "input", "output"),
-    (Propagate, int(Property.PROPAGATE_IN_PLACE), "input", "output"),
+_OPERANDS: tuple[tuple[type[commands.Command], int, str, str], ...] = (
+    (commands.MatrixCopy, 0, "input", "output"),
+    (commands.Propagate, int(Property.PROPAGATE_IN_PLACE), "input", "output"),
     *((each, int(Property.BACKPROP_IN_PLACE), "output_deriv", "input_deriv") for each in BACKWARD),
 )
 for _type, _property, _read, _written in _OPERANDS:
     _IN_PLACE[_type.OPCODE] = _property
-    _S1[_type.OPCODE], _S2[_type.OPCODE] = (columns(_type)[name] for name in (_read, _written))
+    _S1[_type.OPCODE], _S2[_type.OPCODE] = (
+        commands.columns(_type)[name] for name in (_read, _written)
+    )
 
 
-_CONTIGUOUS_OPERANDS: tuple[tuple[Property, tuple[type[Command], ...], str], ...] = (
-    (Property.INPUT_CONTIGUOUS, (Propagate,), "input"),
-    (Property.INPUT_CONTIGUOUS, (StoreStats,), "input"),
+_CONTIGUOUS_OPERANDS: tuple[tuple[Property, tuple[type[commands.Command], ...], str], ...] = (
+    (Property.INPUT_CONTIGUOUS, (commands.Propagate,), "input"),
+    (Property.INPUT_CONTIGUOUS, (commands.StoreStats,), "input"),
     (Property.INPUT_CONTIGUOUS, BACKWARD, "input_value"),
     (Property.INPUT_CONTIGUOUS, BACKWARD, "input_deriv"),
-    (Property.OUTPUT_CONTIGUOUS, (Propagate,), "output"),
-    (Property.OUTPUT_CONTIGUOUS, (StoreStats,), "output"),
+    (Property.OUTPUT_CONTIGUOUS, (commands.Propagate,), "output"),
+    (Property.OUTPUT_CONTIGUOUS, (commands.StoreStats,), "output"),
     (Property.OUTPUT_CONTIGUOUS, BACKWARD, "output_value"),
     (Property.OUTPUT_CONTIGUOUS, BACKWARD, "output_deriv"),
 )
@@ -122,15 +112,15 @@ _CONTIGUOUS_OPERANDS: tuple[tuple[Property, tuple[type[Command], ...], str], ...
 
 _CONTIGUOUS = int(Property.INPUT_CONTIGUOUS | Property.OUTPUT_CONTIGUOUS)
 
-_NEEDED = np.zeros(SCHEMA.kind.shape, dtype=np.int32)
+_NEEDED = np.zeros(commands.SCHEMA.kind.shape, dtype=np.int32)
 for _needs, _types, _name in _CONTIGUOUS_OPERANDS:
     for _type in _types:
-        _NEEDED[_type.OPCODE, columns(_type)[_name]] = int(_needs)
+        _NEEDED[_type.OPCODE, commands.columns(_type)[_name]] = int(_needs)
 _RUNS = _NEEDED.any(axis=1)
 """By opcode and column the property of a component that needs contiguous rows there, or 0."""
 
-_TYING = CommandKinds.of(CompressMatrix, DecompressMatrix, SwapMatrix)
-_SECOND = FIRST_OPERAND_COLUMN + 1
+_TYING = CommandKinds.of(commands.CompressMatrix, commands.DecompressMatrix, commands.SwapMatrix)
+_SECOND = commands.FIRST_OPERAND_COLUMN + 1
 
 
 # -- by place --------------------------------------------------------------------------------------
@@ -164,8 +154,8 @@ def legal_by_place(draft: Draft, c: Candidates, contiguous: Bools) -> Candidates
 def _tied_matrices(draft: Draft) -> Ids:
     """The matrices that no merge may change, because they are compressed or handed over."""
     at = _TYING.positions(draft.opcodes)
-    swaps = at[draft.opcodes[at] == SwapMatrix.OPCODE]
-    first, second = draft.table[at, FIRST_OPERAND_COLUMN], draft.table[swaps, _SECOND]
+    swaps = at[draft.opcodes[at] == commands.SwapMatrix.OPCODE]
+    first, second = draft.table[at, commands.FIRST_OPERAND_COLUMN], draft.table[swaps, _SECOND]
     tied: Ids = draft.layout.matrix_of[np.concatenate([first, second])]
     return tied
 
@@ -176,7 +166,7 @@ def contiguous_matrices(draft: Draft) -> Bools:
     if np.bitwise_or.reduce(draft.component_properties) & _CONTIGUOUS:
         at = where(_RUNS.take(draft.opcodes))
         rows = draft.table.take(at, axis=0)
-        properties = draft.component_properties.take(rows[:, FIRST_OPERAND_COLUMN])
+        properties = draft.component_properties.take(rows[:, commands.FIRST_OPERAND_COLUMN])
         is_needed = (_NEEDED.take(draft.opcodes[at], axis=0) & properties[:, None]) != 0
         wanted[draft.layout.matrix_of.take(rows[is_needed])] = True
         wanted[0] = False
@@ -240,7 +230,7 @@ def _stay_equal(draft: Draft, c: Candidates, of_s1: Csr, of_s2: Csr) -> Bools:
     return safe
 
 
-def _written_after(draft: Draft, commands: Ids, submatrices: Ids) -> Ids:
+def _written_after(draft: Draft, at: Ids, submatrices: Ids) -> Ids:
     """The first command after each command that writes to a submatrix; C if there is none."""
     num_commands = len(draft.table)
     analysis = draft.analysis
@@ -248,7 +238,7 @@ def _written_after(draft: Draft, commands: Ids, submatrices: Ids) -> Ids:
     variables = analysis.variables.of_submatrices(submatrices)
     keys = writes.thing * (num_commands + 1) + writes.command
     counts = variables.splits[1:] - variables.splits[:-1]
-    wanted = variables.values * (num_commands + 1) + np.repeat(commands, counts)
+    wanted = variables.values * (num_commands + 1) + np.repeat(at, counts)
     place = np.searchsorted(keys, wanted, side="right")
     ends = writes.splits[variables.values + 1]
     following = np.full(len(place), num_commands, dtype=np.int64)

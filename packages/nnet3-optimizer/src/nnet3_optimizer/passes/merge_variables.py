@@ -9,19 +9,9 @@ from typing import NamedTuple
 
 import attrs
 import numpy as np
+from nnet3_computation import commands
 from nnet3_computation.analysis import COL_OFFSET, MATRIX, NEVER, NUM_COLS, NUM_ROWS, ROW_OFFSET
 from nnet3_computation.arrays import Bools, Ids, where
-from nnet3_computation.commands import (
-    FIRST_OPERAND_COLUMN,
-    OPCODE_COLUMN,
-    AcceptInput,
-    AllocMatrixUndefined,
-    AllocMatrixZeroed,
-    DeallocMatrix,
-    NoOperation,
-    Table,
-    is_loop,
-)
 
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.options import OptimizeOptions
@@ -99,7 +89,7 @@ def merge_variables(draft: Draft, options: OptimizeOptions | None = None) -> Dra
         segment end
         free m1
     """
-    if is_loop(draft.table):
+    if commands.is_loop(draft.table):
         return draft
     candidates = find_candidates(draft, options or OptimizeOptions())
     contiguous = contiguous_matrices(draft)
@@ -127,10 +117,12 @@ def _merged(draft: Draft, merges: Candidates, placed: Placement) -> tuple[Draft,
     sizes = np.bincount(placed.root)
     members = where(sizes[placed.root] > 1)
     table = draft.table.copy()
-    table[merges.command[merges.is_assignment], OPCODE_COLUMN] = NoOperation.OPCODE
+    table[merges.command[merges.is_assignment], commands.OPCODE_COLUMN] = (
+        commands.NoOperation.OPCODE
+    )
     _merge_allocations(draft, table, members, placed.root)
     _merge_deallocations(draft, table, members, placed.root)
-    kept = table[:, OPCODE_COLUMN] != NoOperation.OPCODE
+    kept = table[:, commands.OPCODE_COLUMN] != commands.NoOperation.OPCODE
     merged = attrs.evolve(
         draft,
         table=table.compress(kept, axis=0),
@@ -203,39 +195,39 @@ def _needs_zeros(draft: Draft, merges: Candidates, placed: Placement) -> Bools:
     return needs_zeros
 
 
-def _merge_allocations(draft: Draft, table: Table, members: Ids, root: Ids) -> None:
+def _merge_allocations(draft: Draft, table: commands.Table, members: Ids, root: Ids) -> None:
     """Keeps AcceptInput if there is one, else the first allocation, of each merged matrix."""
     allocate = draft.analysis.lifetimes.allocate
     at, owner = allocate[members], root[members]
-    opcodes = table[at, OPCODE_COLUMN]
+    opcodes = table[at, commands.OPCODE_COLUMN]
     is_zeroed = np.zeros(len(root), dtype=np.bool_)
-    is_zeroed[owner[opcodes == AllocMatrixZeroed.OPCODE]] = True
+    is_zeroed[owner[opcodes == commands.AllocMatrixZeroed.OPCODE]] = True
     stays = np.full(len(root), len(table), dtype=np.int64)
-    accepts = opcodes == AcceptInput.OPCODE
+    accepts = opcodes == commands.AcceptInput.OPCODE
     np.minimum.at(stays, owner, at)
     stays[owner[accepts]] = at[accepts]
     merged = where(stays < len(table))
-    table[at, OPCODE_COLUMN] = NoOperation.OPCODE
-    table[stays[merged], OPCODE_COLUMN] = np.where(
-        is_zeroed[merged], AllocMatrixZeroed.OPCODE, AllocMatrixUndefined.OPCODE
+    table[at, commands.OPCODE_COLUMN] = commands.NoOperation.OPCODE
+    table[stays[merged], commands.OPCODE_COLUMN] = np.where(
+        is_zeroed[merged], commands.AllocMatrixZeroed.OPCODE, commands.AllocMatrixUndefined.OPCODE
     )
-    table[at[accepts], OPCODE_COLUMN] = AcceptInput.OPCODE
-    whole = draft.table[allocate[merged], FIRST_OPERAND_COLUMN]
-    table[stays[merged], FIRST_OPERAND_COLUMN] = whole
+    table[at[accepts], commands.OPCODE_COLUMN] = commands.AcceptInput.OPCODE
+    whole = draft.table[allocate[merged], commands.FIRST_OPERAND_COLUMN]
+    table[stays[merged], commands.FIRST_OPERAND_COLUMN] = whole
 
 
-def _merge_deallocations(draft: Draft, table: Table, members: Ids, root: Ids) -> None:
+def _merge_deallocations(draft: Draft, table: commands.Table, members: Ids, root: Ids) -> None:
     """Keeps the last deallocation of each merged matrix; none if one of them had none."""
     lifetimes = draft.analysis.lifetimes
     at, owner = lifetimes.deallocate[members], root[members]
     last = np.full(len(root), -1, dtype=np.int64)
     np.maximum.at(last, owner, at)
     last[owner[at < 0]] = -1
-    table[at[at >= 0], OPCODE_COLUMN] = NoOperation.OPCODE
+    table[at[at >= 0], commands.OPCODE_COLUMN] = commands.NoOperation.OPCODE
     freed = where(last >= 0)
-    table[last[freed], OPCODE_COLUMN] = DeallocMatrix.OPCODE
-    whole = draft.table[lifetimes.allocate[freed], FIRST_OPERAND_COLUMN]
-    table[last[freed], FIRST_OPERAND_COLUMN] = whole
+    table[last[freed], commands.OPCODE_COLUMN] = commands.DeallocMatrix.OPCODE
+    whole = draft.table[lifetimes.allocate[freed], commands.FIRST_OPERAND_COLUMN]
+    table[last[freed], commands.FIRST_OPERAND_COLUMN] = whole
 
 
 class Placement(NamedTuple):
@@ -250,7 +242,7 @@ class Placement(NamedTuple):
     row: Ids
     col: Ids
 
-    def of_submatrices(self, submatrices: Table) -> Table:
+    def of_submatrices(self, submatrices: commands.Table) -> commands.Table:
         """Returns the submatrices, (S, 5), where they are now."""
         matrix = submatrices[:, MATRIX].astype(np.int64)
         moved = submatrices.copy()

@@ -7,20 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import numpy as np
+from nnet3_computation import commands
 from nnet3_computation.analysis import MATRIX, NUM_ROWS, Layout
 from nnet3_computation.arrays import Bools, Ids, IntArray, where
-from nnet3_computation.commands import (
-    FIRST_OPERAND_COLUMN,
-    OPCODE_COLUMN,
-    Backprop,
-    BackpropNoModelUpdate,
-    Command,
-    MatrixCopy,
-    Propagate,
-    is_in_segments,
-    operand,
-    operands_of,
-)
 from nnet3_computation.computation import MatrixDebugInfo
 from nnet3_descriptors.values import frozen, remembered
 
@@ -67,7 +56,7 @@ def split_statistics(draft: Draft) -> Draft:
         m3 = pool.propagate(m2, precomputed p2)
     """
     pools = _pools(draft)
-    if not len(pools) or is_in_segments(draft.table):
+    if not len(pools) or commands.is_in_segments(draft.table):
         return draft
     matrices, submatrices = draft.matrices.copy(), draft.submatrices.copy()
     precomputed: list[Any] = list(draft.precomputed_indexes)
@@ -129,8 +118,8 @@ def _pools(draft: Draft) -> Ids:
     does_pool = _do_pool(draft.nnet)
     if not does_pool.any():
         return where(does_pool)
-    at = draft.positions(Propagate.OPCODE)
-    pools: Ids = at[does_pool[draft.table[at, FIRST_OPERAND_COLUMN]]]
+    at = draft.positions(commands.Propagate.OPCODE)
+    pools: Ids = at[does_pool[draft.table[at, commands.FIRST_OPERAND_COLUMN]]]
     return pools
 
 
@@ -147,10 +136,10 @@ def _of_rows(info: MatrixDebugInfo, rows: IntArray) -> MatrixDebugInfo:
     return MatrixDebugInfo(is_deriv=info.is_deriv, pattern=frozen(info.cindexes[rows]))
 
 
-_INPUT = FIRST_OPERAND_COLUMN + 1
+_INPUT = commands.FIRST_OPERAND_COLUMN + 1
 
 
-_BACKPROPS = (Backprop, BackpropNoModelUpdate)
+_BACKPROPS = (commands.Backprop, commands.BackpropNoModelUpdate)
 
 
 def _chain(draft: Draft, pool_at: int) -> tuple[int, int, list[int]] | None:
@@ -161,25 +150,28 @@ def _chain(draft: Draft, pool_at: int) -> tuple[int, int, list[int]] | None:
         statistics and their derivatives. None if rule 1 fails.
     """
     matrix_of = draft.analysis.uses.matrix_of
-    pool = operands_of(draft.row(pool_at))
+    pool = commands.operands_of(draft.row(pool_at))
     pool_back = _with(draft, pool.precomputed_indexes, *_BACKPROPS)
     forward = _between(draft, matrix_of(pool.input), [pool_at, *pool_back])
     if forward is None:
         return None
     extract_at, matrices = forward
     row = draft.row(extract_at)
-    if row[OPCODE_COLUMN] != Propagate.OPCODE:
+    if row[commands.OPCODE_COLUMN] != commands.Propagate.OPCODE:
         return None
-    extract = operands_of(row)
+    extract = commands.operands_of(row)
     if draft.nnet.components[extract.component].type != "StatisticsExtractionComponent":
         return None
     extract_back = _with(draft, extract.precomputed_indexes, *_BACKPROPS)
     if len(extract_back) > 1 or len(extract_back) != len(pool_back):
         return None
-    if any(len(_with(draft, each.precomputed_indexes, Propagate)) > 1 for each in (extract, pool)):
+    if any(
+        len(_with(draft, each.precomputed_indexes, commands.Propagate)) > 1
+        for each in (extract, pool)
+    ):
         return None
     for at in extract_back:
-        deriv = matrix_of(operands_of(draft.row(at)).output_deriv)
+        deriv = matrix_of(commands.operands_of(draft.row(at)).output_deriv)
         backward = _between(draft, deriv, extract_back)
         if backward is None or backward[0] != pool_back[0]:
             return None
@@ -187,12 +179,12 @@ def _chain(draft: Draft, pool_at: int) -> tuple[int, int, list[int]] | None:
     return extract.precomputed_indexes, pool.precomputed_indexes, matrices
 
 
-def _with(draft: Draft, precomputed: int, *types: type[Command]) -> list[int]:
+def _with(draft: Draft, precomputed: int, *types: type[commands.Command]) -> list[int]:
     """The commands of some types with these precomputed indexes."""
     at = draft.positions(*(each.OPCODE for each in types))
-    numbers = operand(draft.table, at, types[0], "precomputed_indexes")
-    commands: list[int] = at[numbers == precomputed].tolist()
-    return commands
+    numbers = commands.operand(draft.table, at, types[0], "precomputed_indexes")
+    found: list[int] = at[numbers == precomputed].tolist()
+    return found
 
 
 def _between(draft: Draft, read: int, readers: Collection[int]) -> tuple[int, list[int]] | None:
@@ -204,7 +196,7 @@ def _between(draft: Draft, read: int, readers: Collection[int]) -> tuple[int, li
     uses = draft.analysis.uses
     matrices, users = [read], uses.users_of(read, writing=False)
     made = uses.users_of(read, writing=True)
-    if len(made) == 1 and draft.copies_whole(made[0], MatrixCopy.OPCODE):
+    if len(made) == 1 and draft.copies_whole(made[0], commands.MatrixCopy.OPCODE):
         source = uses.matrix_of(draft.row(made[0])[_INPUT])
         matrices.append(source)
         others = uses.users_of(source, writing=False)
