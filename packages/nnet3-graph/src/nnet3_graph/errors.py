@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-import attrs
 from nnet3_descriptors import Nnet3Error
 from nnet3_descriptors.indexes import IndexArray
 
@@ -20,8 +20,7 @@ class ContextError(Nnet3Error):
     """The left and right context of a network is not defined, or could not be found."""
 
 
-@attrs.frozen
-class MissingFrames:
+class MissingFrames(NamedTuple):
     """Rows of an input node that would have to be given.
 
     Attributes:

@@ -104,8 +104,7 @@ def _memo_edges(table: Table) -> tuple[Ids, Ids]:
 NO_VARIABLES = np.zeros(0, dtype=np.int64)
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class CommandAttributes:
+class CommandAttributes(NamedTuple):
     """The accesses of one command; each array is ascending and has no duplicates.
 
     A command that changes only a part of a matrix both reads and writes the matrix.

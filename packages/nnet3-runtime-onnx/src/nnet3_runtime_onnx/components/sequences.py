@@ -48,7 +48,7 @@ def time_height_convolution(call: Call) -> Tensor:
     x = call.matrices.tensor(given)
     image = x.image
     if image is None or image.shape[1:] != (c.num_filters_in, given.rows, c.height_in):
-        image = x.as_image(given.rows, c.height_in, c.num_filters_in).transpose(0, 3, 1, 2)
+        image = x.as_images(given.rows, c.height_in, c.num_filters_in).transpose(0, 3, 1, 2)
     below = c.height_subsample_out * (c.height_out - 1) + lowest + heights - c.height_in
     y = image.convolve(
         call.derived(f"filters.{places}", filters),

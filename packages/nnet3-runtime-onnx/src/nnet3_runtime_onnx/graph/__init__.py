@@ -438,17 +438,13 @@ class Tensor:
         return Tensor(self.graph, name, tuple(self.shape[axis] for axis in axes), self.is_led)
 
     def as_images(self, *shape: int) -> Tensor:
-        """Each row of (rows, columns) in this shape: `(images, *shape)`, without a leading axis."""
+        """Rows, each or all together, in this shape: `(images, *shape)`, without a leading axis."""
         sizes = self.graph.integers([-1, *shape])
         name = self.graph.node("Reshape", [self.name, sizes])
         return Tensor(self.graph, name, (-1, *shape), is_led=False)
 
-    def as_image(self, *shape: int) -> Tensor:
-        """All rows together in this shape: `(images, *shape)`, without a leading axis."""
-        return self.as_images(*shape)
-
     def as_rows(self, rows: int, columns: int) -> Tensor:
-        """The inverse of `as_images` and `as_image`: (rows, columns)."""
+        """The inverse of `as_images`: (rows, columns)."""
         graph = self.graph
         if graph.leading_axes < 2:
             sizes = graph.integers([-1] * graph.leading_axes + [rows, columns])
