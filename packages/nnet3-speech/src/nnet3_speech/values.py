@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from numbers import Real
 from typing import Any, TypeVar
 
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors.values import array_of, is_integer, read_only
+from nnet3_descriptors.values import NotCopied, array_of, changing, is_integer, read_only
 
 from nnet3_speech.errors import SpeechError
 
@@ -148,18 +149,14 @@ def computing(what: str) -> Iterator[None]:
         raise SpeechError(f"{what}: the arrays do not fit each other: {error}") from error
 
 
-@contextlib.contextmanager
-def taking(stream: Any) -> Iterator[None]:
+def taking(stream: NotCopied) -> AbstractContextManager[None]:
     """A context in which a stream takes what it was given: an error within it loses some of that.
 
     Raises:
         SpeechError: there was such an error.
     """
-    if getattr(stream, "_is_broken", False):
-        raise SpeechError("an earlier error broke off this recording: begin another stream")
-    stream._is_broken = True
-    yield
-    stream._is_broken = False
+    refusal = "an earlier error broke off this recording: begin another stream"
+    return changing(stream, SpeechError(refusal))
 
 
 def check_finite(values: _Array, what: str) -> _Array:

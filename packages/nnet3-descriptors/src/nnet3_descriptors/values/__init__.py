@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import os
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from numbers import Integral
 from types import MappingProxyType
 from typing import Any, ClassVar, NoReturn, Self, TypeVar
@@ -29,6 +30,7 @@ __all__ = [
     "ReadOnlyArrays",
     "Serialized",
     "array_of",
+    "changing",
     "frozen",
     "has_masks",
     "is_frozen",
@@ -77,6 +79,21 @@ class NotCopied:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{type(self).__name__} cannot be copied or pickled; {self._instead}")
+
+
+@contextlib.contextmanager
+def changing(thing: Any, refusal: Exception | None = None) -> Iterator[None]:
+    """A context of changes, which all are made; an error within it, or Ctrl-C, breaks the object.
+
+    Args:
+        thing: What changes; its attribute `is_broken` then is true.
+        refusal: The error of an object that was broken before; None to go on with it.
+    """
+    if refusal is not None and getattr(thing, "is_broken", False):
+        raise refusal
+    thing.is_broken = True
+    yield
+    thing.is_broken = False
 
 
 class Serialized(ReadOnlyArrays):

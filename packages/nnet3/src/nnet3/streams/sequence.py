@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import abc, deque
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from numbers import Integral
 from typing import ClassVar
 
@@ -257,13 +256,6 @@ class Sequence:
     def has_ended(self) -> bool:
         """Whether `end` was called."""
         return self._num_rows is not None
-
-    @contextmanager
-    def changing(self) -> Iterator[None]:
-        """A context of changes, which all are made, or the sequence is broken."""
-        self.is_broken = True
-        yield
-        self.is_broken = False
 
     def add(self, frames: FloatArray, ivector: FloatArray | None) -> None:
         """Adds frames (count, dim), and the i-vector that is valid from the first of them on."""

@@ -9,7 +9,7 @@ from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors.values import NotCopied
+from nnet3_descriptors.values import NotCopied, changing
 from nnet3_runtime_cuda import RunError
 from nnet3_runtime_cuda.arrays import (
     FloatArray,
@@ -179,11 +179,11 @@ class Stream(NotCopied):
         for name, rows in checked.items():
             if name not in self._open:
                 self._open[name] = Sequence(self._program)
-            with self._open[name].changing():
+            with changing(self._open[name]):
                 self._open[name].add(rows, vectors.get(name))
         for name in ended:
             if name in self._open:
-                with self._open[name].changing():
+                with changing(self._open[name]):
                     self._open[name].end()
         names = list(dict.fromkeys([*checked, *ended]))
         self._compute([name for name in names if name in self._open])
@@ -270,7 +270,7 @@ class Stream(NotCopied):
             self._check_handed_on(names)
             raise
         for name, (output, state) in zip(names, results, strict=True):
-            with self._open[name].changing():
+            with changing(self._open[name]):
                 self._open[name].advance(output, state)
         for name, (output, _) in zip(names, results, strict=True):
             with self._ending(name):
