@@ -24,8 +24,14 @@ from nnet3_descriptors import AcousticModel, Nnet, read_nnet, write_acoustic_mod
 from nnet3_speech.hmm import read_transitions
 from nnet3_tables import read_objects, read_table
 from nnet3_tools.recipes.fine_tuning import nnet3_chain_fine_tune
-from nnet3_training import ChainOptions, ChainTraining, compute_chain_prob, read_chain_examples
-from nnet3_training.chain import ChainUtterance, read_supervision
+from nnet3_training import (
+    ChainOptions,
+    ChainTraining,
+    Utterance,
+    compute_chain_prob,
+    read_chain_examples,
+)
+from nnet3_training.chain import read_supervision
 from nnet3_training.recipes import RecipeOptions, TrainingRun, train_recipe
 
 os.environ.setdefault("NNET3_CACHE_DIR", "")  # compiling is timed, too
@@ -44,7 +50,7 @@ def trained() -> Nnet:
         entry.key: entry.value for entry in read_objects(f"ark:{DIGITS}/sup.ark", read_supervision)
     }
     utterances = [
-        ChainUtterance(key=key, features=features, supervision=known[key])
+        Utterance(key=key, features=features, supervision=known[key])
         for key, features in read_table(f"ark:{EXAMPLE}/train60.feats.ark")
     ]
     settings = RecipeOptions(

@@ -10,8 +10,8 @@ import pytest
 from kaldi_tables import read_by_key
 from nnet3_descriptors import Nnet, read_nnet
 from nnet3_tables import read_table
-from nnet3_training import ChainOptions, RecipeError, read_chain_examples, read_fst
-from nnet3_training.chain import ChainUtterance, read_supervision
+from nnet3_training import ChainOptions, RecipeError, Utterance, read_chain_examples, read_fst
+from nnet3_training.chain import read_supervision
 from nnet3_training.recipes import RecipeOptions, TrainingRun, train_recipe
 from nnet3_training.workers import Processes
 from tool_runs import run_tool
@@ -38,11 +38,11 @@ def network() -> Nnet:
     return read_nnet(DIGITS / "initial.raw")
 
 
-def utterances() -> Iterator[ChainUtterance]:
+def utterances() -> Iterator[Utterance]:
     """The utterances of the reference."""
     known = read_by_key(DIGITS / "sup.ark", read_supervision)
     for key, features in read_table(f"ark:{FEATURES}"):
-        yield ChainUtterance(key=key, features=features, supervision=known[key])
+        yield Utterance(key=key, features=features, supervision=known[key])
 
 
 @pytest.fixture(scope="module")

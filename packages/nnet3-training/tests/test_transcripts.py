@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_speech.hmm import ContextDependency, Leaf, Table, Transitions
-from nnet3_training.chain import ChainExampleMaker, ChainUtterance
+from nnet3_training.chain import ChainExampleMaker
 from nnet3_training.chain.graphs import (
     Lexicon,
     Normalization,
@@ -22,7 +22,7 @@ from nnet3_training.chain.graphs import (
     read_lexicon,
     read_transcripts,
 )
-from nnet3_training.egs import SplitOptions, UtteranceSplitter
+from nnet3_training.egs import SplitOptions, Utterance, UtteranceSplitter
 from nnet3_training.hmm import initial_transition_model, read_hmm_topology
 
 PLAIN = {0: "<eps>", 1: "SIL", 2: "a", 3: "b", 4: "c"}
@@ -168,7 +168,7 @@ def test_whole_examples(tmp_path: Path) -> None:
     features = np.random.default_rng(1).standard_normal((50, 4), dtype=np.float32)
     supervision = known.supervision("u", 50, 3)
 
-    utterance = ChainUtterance(key="u", features=features, supervision=supervision)
+    utterance = Utterance(key="u", features=features, supervision=supervision)
     [example] = maker_of(known, split).examples(utterance)
 
     assert example.key == "u-0"
@@ -184,9 +184,7 @@ def test_examples_beyond_the_denominator(tmp_path: Path, caplog: pytest.LogCaptu
     known = transcripts(tmp_path)
     other = attrs.evolve(known, words={"u": ("c",)})
     supervision = known.supervision("u", 50, 1)
-    utterance = ChainUtterance(
-        key="u", features=np.zeros((50, 4), np.float32), supervision=supervision
-    )
+    utterance = Utterance(key="u", features=np.zeros((50, 4), np.float32), supervision=supervision)
 
     [example] = maker_of(other, SplitOptions(num_frames=(30,))).examples(utterance)
 

@@ -9,7 +9,7 @@ nnet3-chain-e2e-get-egs     of features and training graphs, without alignments
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -89,12 +89,14 @@ def nnet3_chain_get_egs(
         length_tolerance=supervision_length_tolerance,
         has_long_keys=long_key,
     )
-    utterance_of = utterance_maker(supervisions_in, deriv_weights_rspecifier, options)
+    utterance_of = making.utterance_maker(
+        supervisions(supervisions_in), NO_SUPERVISION, options, weights=deriv_weights_rspecifier
+    )
     written = failed = 0
     with nnet3_tables.ObjectWriter(egs_out) as writer:
-        for entry in nnet3_tables.read_objects(features_in, making.read_full_matrix):
+        for key, features in making.stored_features(features_in):
             try:
-                utterance = utterance_of(entry.key, entry.value)
+                utterance = utterance_of(key, features)
                 maker.usable_frames(utterance)
             except nnet3_training.ExampleError as error:
                 cli.warn(cli.one_line(error))
@@ -114,7 +116,7 @@ def nnet3_chain_get_egs(
 def _write(
     writer: nnet3_tables.ObjectWriter,
     maker: chain.ChainExampleMaker,
-    utterance: chain.ChainUtterance,
+    utterance: egs.Utterance,
     *,
     compress: bool,
 ) -> int:
@@ -174,68 +176,14 @@ def nnet3_chain_normalize_egs(
             raise cli.NothingDoneError("no example was written")
 
 
-Supervisions = Callable[[str, int], "nnet3_training.ChainSupervision | None"]
-"""Gives the supervision of an utterance, by its key and its frames of features."""
+NO_SUPERVISION = "No supervision for utterance"
+"""The error for an utterance without, before its key."""
 
 
-def utterance_maker(
-    supervisions: str | Supervisions, weights: str, options: Mapping[str, Any]
-) -> Callable[[str, Any], chain.ChainUtterance]:
-    """Returns a function that gives an utterance its data, by its key and its features.
-
-    It raises an ExampleError if something is missing, or there are too few or too many i-vectors.
-
-    Args:
-        supervisions: A table, or a function.
-        weights: A table of weights of derivatives; "" for none.
-        options: The options of the tool, of which those of i-vectors count.
-    """
-    if isinstance(supervisions, str):
-        table = nnet3_tables.ObjectLookup(supervisions, chain.read_supervision)
-        supervisions = lambda key, _: table.take(key)  # noqa: E731
-    ivectors = making.ivector_table(options)
-    weights_of = nnet3_tables.VectorLookup(weights) if weights else None
-
-    def utterance(key: str, features: Any) -> chain.ChainUtterance:
-        supervision = supervisions(key, features.shape[0])
-        if supervision is None:
-            raise nnet3_training.ExampleError(f"No supervision for utterance {key}")
-        found = making.ivectors_of(ivectors, key, features.shape[0], options)
-        deriv_weights = None if weights_of is None else weights_of.get(key)
-        if weights_of is not None and deriv_weights is None:
-            raise nnet3_training.ExampleError(f"No deriv weights for utterance {key}")
-        return chain.ChainUtterance(
-            key=key,
-            features=features,
-            supervision=supervision,
-            ivectors=found,
-            ivector_period=options["online_ivector_period"],
-            deriv_weights=deriv_weights,
-        )
-
-    return utterance
-
-
-def usable_utterances(
-    utterance_of: Callable[[str, Any], chain.ChainUtterance], entries: Iterable[tuple[str, Any]]
-) -> Iterator[chain.ChainUtterance]:
-    """The utterances of a table; warns of those that lack something, or do not fit.
-
-    Args:
-        utterance_of: Makes an utterance of an entry of the table; see `utterance_maker`.
-        entries: Their keys and values.
-    """
-    for key, value in entries:
-        try:
-            yield utterance_of(key, value)
-        except nnet3_training.ExampleError as error:
-            cli.warn(cli.one_line(error))
-
-
-def stored_features(rspecifier: str) -> Iterator[tuple[str, Any]]:
-    """The keys and features of a table, which may stay compressed."""
-    entries = nnet3_tables.read_objects(rspecifier, making.read_full_matrix)
-    return ((entry.key, entry.value) for entry in entries)
+def supervisions(rspecifier: str) -> making.Supervision:
+    """Returns a function that gives the supervision of an utterance, from a table."""
+    table = nnet3_tables.ObjectLookup(rspecifier, chain.read_supervision)
+    return lambda key, _: table.take(key)
 
 
 @cli.tool(
@@ -303,14 +251,14 @@ def nnet3_chain_e2e_get_egs(names: tuple[str, ...], **options: Any) -> None:
                 vectors = making.ivectors_of(ivectors, entry.key, len(frames), options)
                 length = _allowed_length(entry.key, len(frames), split_options.num_frames)
                 num_outputs = -(-length // split_options.frame_subsampling_factor)
-                utterance = chain.ChainUtterance(
+                utterance = egs.Utterance(
                     key=entry.key,
                     features=frames,
                     supervision=_end_to_end(entry, transitions, normalization, num_outputs),
                     ivectors=vectors,
                     ivector_period=options["online_ivector_period"],
                 )
-                example = chain.whole_example(utterance, length, split_options, rng)
+                example = chain.whole_example(entry.key, utterance, length, split_options, rng)
                 if options["compress"]:
                     example = egs.with_compression(example)
             except nnet3_training.ExampleError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,11 +16,11 @@ from nnet3_tools.egs import forms
 
 if TYPE_CHECKING:
     from nnet3_descriptors.files import CompressedMatrix, Reader
-    from nnet3_training import SparsePosteriors
+    from nnet3_training import ChainSupervision, DenseTargets, SparsePosteriors
 
-    Known = nnet3_training.SparsePosteriors | nnet3_training.DenseTargets
-    Supervision = Callable[[str], Known | None]
-    """Gives the supervision of an utterance by its key; None if there is none."""
+    Known = SparsePosteriors | DenseTargets | ChainSupervision
+    Supervision = Callable[[str, int], Known | None]
+    """Gives the supervision of an utterance by its key and its frames; None if there is none."""
 
 _PDFS = click.IntRange(1, 2**31 - 1)
 
@@ -46,19 +46,19 @@ def posteriors_of(
         rspecifier: The table that the classes come from.
 
     Raises:
-        ExampleError: a class is out of range; the error names the table and the utterance.
+        click.ClickException: a class is out of range; the error names the table and the utterance.
     """
     try:
         return egs.posteriors(frames, dim)
     except nnet3_training.ExampleError as error:
-        raise nnet3_training.ExampleError(f"'{rspecifier}', '{key}': {error}") from error
+        raise click.ClickException(f"'{rspecifier}', '{key}': {error}") from error
 
 
 def weighted_classes(rspecifier: str, dim: int) -> Supervision:
     """The labels of a table with the classes of each frame, with weights; see `posteriors_of`."""
     table = nnet3_tables.ObjectLookup(rspecifier, egs.read_posterior)
 
-    def supervision(key: str) -> SparsePosteriors | None:
+    def supervision(key: str, _: int) -> SparsePosteriors | None:
         frames = table.take(key)
         return posteriors_of(key, frames, dim, rspecifier) if frames else None
 
@@ -204,7 +204,15 @@ def _make(
     what: str,
     options: Mapping[str, Any],
 ) -> None:
-    """Writes the examples of the utterances of a table; see `utterances_of`.
+    """Writes the examples of the utterances of a table.
+
+    Args:
+        features_in: The table of features.
+        egs_out: The table to write.
+        labels_in: The table of the labels.
+        supervision: Gives these.
+        what: Their name in messages.
+        options: The options of the tool.
 
     Raises:
         NothingDoneError: no example was made.
@@ -214,8 +222,9 @@ def _make(
     streams.check_tables([features_in, labels_in], egs_out)
     rng = egs.CRandom(options["srand"])
     splitter = egs.UtteranceSplitter(parse_split_options(options), rng)
+    utterance_of = utterance_maker(supervision, f"No {what} for key", options)
     with nnet3_tables.ObjectWriter(egs_out) as writer:
-        for utterance in utterances_of(features_in, supervision, what, options):
+        for utterance in usable_utterances(utterance_of, stored_features(features_in)):
             made = egs.make_examples(
                 utterance,
                 splitter,
@@ -236,43 +245,71 @@ def _make(
             raise cli.NothingDoneError(f"no example was made of the utterances of '{features_in}'")
 
 
-def utterances_of(
-    features_in: str,
+def stored_features(rspecifier: str) -> Iterator[tuple[str, Any]]:
+    """The keys and features of a table, which may stay compressed."""
+    entries = nnet3_tables.read_objects(rspecifier, read_full_matrix)
+    return ((entry.key, entry.value) for entry in entries)
+
+
+def utterance_maker(
     supervision: Supervision,
-    what: str,
+    missing: str,
     options: Mapping[str, Any],
     *,
+    weights: str = "",
     takes_input_rows: bool = False,
-) -> Iterator[egs.Utterance]:
-    """The utterances of a table of features; warns of utterances with missing data.
+) -> Callable[[str, Any], egs.Utterance]:
+    """Returns a function that gives an utterance its data, by its key and its features.
+
+    It raises an ExampleError if something is missing, or lengths do not fit each other.
 
     Args:
-        features_in: The table.
-        supervision: Gives the labels.
-        what: Name of the labels in messages.
-        options: The options of the tool.
+        supervision: Gives the labels; the tool ends if it raises something else.
+        missing: The error for an utterance without, before its key.
+        options: The options of the tool, of which those of i-vectors and of lengths count.
+        weights: A table of weights of derivatives; "" for none.
         takes_input_rows: Whether posteriors may also have a row for each input frame. Kaldi's tools
             want one for each output frame.
-
-    Raises:
-        TableError, ModelFileError: a table cannot be read.
     """
-    ivectors, num_failed = ivector_table(options), 0
-    for entry in nnet3_tables.read_objects(features_in, read_full_matrix):
-        known = supervision(entry.key)  # labels that are wrong end the tool
+    ivectors = ivector_table(options)
+    weights_of = nnet3_tables.VectorLookup(weights) if weights else None
+
+    def utterance(key: str, features: Any) -> egs.Utterance:
+        num_frames = features.shape[0]
+        known = supervision(key, num_frames)
+        if known is None:
+            raise nnet3_training.ExampleError(f"{missing} {key}")
+        vectors = ivectors_of(ivectors, key, num_frames, options)
+        if not isinstance(known, nnet3_training.ChainSupervision):
+            _check_length(key, known, num_frames, options, takes_input_rows=takes_input_rows)
+        deriv_weights = None if weights_of is None else weights_of.get(key)
+        if weights_of is not None and deriv_weights is None:
+            raise nnet3_training.ExampleError(f"No deriv weights for utterance {key}")
+        return egs.Utterance(
+            key=key,
+            features=features,
+            supervision=known,
+            ivectors=vectors,
+            ivector_period=options["online_ivector_period"],
+            deriv_weights=deriv_weights,
+        )
+
+    return utterance
+
+
+def usable_utterances(
+    utterance_of: Callable[[str, Any], egs.Utterance], entries: Iterable[tuple[str, Any]]
+) -> Iterator[egs.Utterance]:
+    """The utterances of a table; warns of those that lack something, or do not fit.
+
+    Args:
+        utterance_of: Makes an utterance of an entry of the table; see `utterance_maker`.
+        entries: Their keys and values.
+    """
+    num_failed = 0
+    for key, value in entries:
         try:
-            if known is None:
-                raise nnet3_training.ExampleError(f"No {what} for key {entry.key}")
-            num_frames = entry.value.shape[0]
-            vectors = ivectors_of(ivectors, entry.key, num_frames, options)
-            _check_length(entry.key, known, num_frames, options, takes_input_rows=takes_input_rows)
-            utterance = egs.Utterance(
-                key=entry.key,
-                features=entry.value,
-                supervision=known,
-                ivectors=vectors,
-                ivector_period=options["online_ivector_period"],
-            )
+            utterance = utterance_of(key, value)
         except nnet3_training.ExampleError as error:
             cli.warn(cli.one_line(error))
             num_failed += 1
@@ -283,7 +320,12 @@ def utterances_of(
 
 
 def _check_length(
-    key: str, known: Known, frames: int, options: Mapping[str, Any], *, takes_input_rows: bool
+    key: str,
+    known: SparsePosteriors | DenseTargets,
+    frames: int,
+    options: Mapping[str, Any],
+    *,
+    takes_input_rows: bool,
 ) -> None:
     """Raises an ExampleError if labels do not fit the number of frames."""
     step = options["frame_subsampling_factor"]
@@ -336,7 +378,7 @@ def nnet3_get_egs_dense_targets(
     """
     table = nnet3_tables.ObjectLookup(targets_in, egs.read_stored_matrix)
 
-    def supervision(key: str) -> Known | None:
+    def supervision(key: str, _: int) -> Known | None:
         matrix = table.take(key)
         if matrix is None or not matrix.shape[0]:
             return None

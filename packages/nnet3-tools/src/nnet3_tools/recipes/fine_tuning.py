@@ -12,13 +12,13 @@ import click
 import nnet3_descriptors
 import nnet3_tables
 import nnet3_training
-from nnet3_training import chain, recipes
+from nnet3_training import egs, recipes
 from nnet3_training.chain import graphs
 
 from nnet3_tools import cli, streams
-from nnet3_tools.chain.making_egs import stored_features, usable_utterances, utterance_maker
+from nnet3_tools.chain.making_egs import NO_SUPERVISION
 from nnet3_tools.chain.train import read_den_fst
-from nnet3_tools.egs import forms
+from nnet3_tools.egs import forms, making
 from nnet3_tools.recipes import runs
 
 if TYPE_CHECKING:
@@ -208,14 +208,14 @@ def transcripts_of(data: TuningData, origin: Origin) -> graphs.Transcripts:
 
 def utterances_of(
     data: TuningData, origin: Origin, transcripts: graphs.Transcripts, step: int
-) -> Iterator[chain.ChainUtterance]:
+) -> Iterator[egs.Utterance]:
     """The utterances that have a transcript; warns of others, and of those that are too short."""
     from nnet3_tools.compute.inputs import has_recordings
 
     assert data.features is not None
     if has_recordings(data.features):
         made = _maker_of_recordings(data, origin, transcripts, step)
-        return usable_utterances(made, nnet3_tables.read_files(data.features))
+        return making.usable_utterances(made, nnet3_tables.read_files(data.features))
     if origin.reads_ivectors and not data.online_ivectors:
         raise click.UsageError("the model reads i-vectors: expected --online-ivectors")
     options = {
@@ -223,15 +223,17 @@ def utterances_of(
         "online_ivector_period": data.online_ivector_period,
         "length_tolerance": 100,
     }
-    utterance_of = utterance_maker(
-        lambda key, num_frames: transcripts.supervision(key, num_frames, step), "", options
+    utterance_of = making.utterance_maker(
+        lambda key, num_frames: transcripts.supervision(key, num_frames, step),
+        NO_SUPERVISION,
+        options,
     )
-    return usable_utterances(utterance_of, stored_features(data.features))
+    return making.usable_utterances(utterance_of, making.stored_features(data.features))
 
 
 def _maker_of_recordings(
     data: TuningData, origin: Origin, transcripts: graphs.Transcripts, step: int
-) -> Callable[[str, Any], chain.ChainUtterance]:
+) -> Callable[[str, Any], egs.Utterance]:
     """Returns a function that makes the utterance of a recording."""
     from nnet3_speech import FeaturePipeline, SpeechError, read_wav
 
@@ -244,9 +246,7 @@ def _maker_of_recordings(
         )
     pipeline = FeaturePipeline.of(origin.folder)
 
-    def made(
-        key: str, opened: Callable[[], AbstractContextManager[IO[bytes]]]
-    ) -> chain.ChainUtterance:
+    def made(key: str, opened: Callable[[], AbstractContextManager[IO[bytes]]]) -> egs.Utterance:
         try:
             with opened() as file:
                 recording = read_wav(cast(BinaryIO, file))
@@ -260,7 +260,7 @@ def _maker_of_recordings(
                 f"{origin.path}: the model reads i-vectors, which its folder does not give; give "
                 "features and --online-ivectors"
             )
-        return chain.ChainUtterance(
+        return egs.Utterance(
             key=key,
             features=found.features,
             supervision=transcripts.supervision(key, len(found.features), step),
@@ -320,7 +320,7 @@ def nnet3_chain_fine_tune(
         usual = recipes.fine_tuning_options(origin.nnet, frame_subsampling_factor=step)
     wanted = runs.wanted_options(path, usual, given)
     used = wanted or recipes.TrainingRun.read(path).options
-    utterances: Iterator[nnet3_training.TrainingExample | chain.ChainUtterance] | None = None
+    utterances: Iterator[recipes.TrainingData] | None = None
     den_fst = named_denominator(data, origin)
     if data.egs:
         utterances = (entry.value for entry in forms.CHAIN.entries(data.egs))

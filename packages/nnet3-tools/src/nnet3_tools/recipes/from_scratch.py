@@ -13,7 +13,7 @@ import nnet3_training
 from nnet3_training import egs, recipes
 
 from nnet3_tools import cli, streams
-from nnet3_tools.chain.making_egs import stored_features, usable_utterances, utterance_maker
+from nnet3_tools.chain.making_egs import NO_SUPERVISION, supervisions
 from nnet3_tools.chain.train import CHAIN_NUMBERS, read_den_fst
 from nnet3_tools.egs import forms, making
 from nnet3_tools.recipes import runs
@@ -113,22 +113,22 @@ class DataOptions(NamedTuple):
             "targets_length_tolerance": 2,
             "frame_subsampling_factor": step,
         }
-        if is_chain:
-            assert self.supervisions is not None
-            utterance_of = utterance_maker(self.supervisions, "", options)
-            yield from usable_utterances(utterance_of, stored_features(self.features))
-            return
-        yield from making.utterances_of(
-            self.features, self._labels(dim), "label", options, takes_input_rows=True
+        missing = NO_SUPERVISION if is_chain else "No label for key"
+        utterance_of = making.utterance_maker(
+            self._labels(dim), missing, options, takes_input_rows=True
         )
+        features = making.stored_features(self.features)
+        yield from making.usable_utterances(utterance_of, features)
 
     def _labels(self, dim: int) -> making.Supervision:
-        """A function from the key of an utterance to the labels of its frames."""
+        """A function that gives the labels of an utterance."""
+        if self.supervisions is not None:
+            return supervisions(self.supervisions)
         if self.alignments is not None:
             alignments = self.alignments
             classes = nnet3_tables.ObjectLookup(alignments, egs.read_alignment)
 
-            def of_alignment(key: str) -> nnet3_training.SparsePosteriors | None:
+            def of_alignment(key: str, _: int) -> nnet3_training.SparsePosteriors | None:
                 found = classes.take(key)
                 if found is None:
                     return None
@@ -141,7 +141,7 @@ class DataOptions(NamedTuple):
         assert self.targets is not None
         matrices = nnet3_tables.ObjectLookup(self.targets, egs.read_stored_matrix)
 
-        def of_targets(key: str) -> making.Known | None:
+        def of_targets(key: str, _: int) -> making.Known | None:
             matrix = matrices.take(key)
             if matrix is None:
                 return None

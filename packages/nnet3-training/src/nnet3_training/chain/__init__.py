@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from nnet3_training.chain.supervision import read_supervision as read_supervision
     from nnet3_training.chain.supervision import supervision_bytes as supervision_bytes
     from nnet3_training.chain.utterance_examples import ChainExampleMaker as ChainExampleMaker
-    from nnet3_training.chain.utterance_examples import ChainUtterance as ChainUtterance
     from nnet3_training.chain.utterance_examples import whole_example as whole_example
     from nnet3_training.egs.changes import with_context as with_context
     from nnet3_training.egs.changes import with_output_name as with_output_name

@@ -6,16 +6,14 @@ import logging
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 from nnet3_speech.hmm import Transitions
 
 from nnet3_training.chain.graphs import Normalization, SupervisionSplitter, unconstrained
 from nnet3_training.chain.supervision import ChainSupervision
-from nnet3_training.egs import changes, chunks, making
-from nnet3_training.egs.examples import ExampleOutput, TrainingExample, weights_of
+from nnet3_training.egs import chunks
+from nnet3_training.egs.examples import FloatArray, TrainingExample
+from nnet3_training.egs.making import Utterance, example_of_chunk
 from nnet3_training.errors import ExampleError
-
-Array = npt.NDArray[np.float32]
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -24,38 +22,6 @@ _CHECKED = 6
 
 _LEAST_FRAMES = 2
 """The fewest output frames of an example."""
-
-
-@attrs.frozen(kw_only=True, eq=False)
-class ChainUtterance:
-    """An utterance from which examples are made.
-
-    Attributes:
-        key: Its name; the name of an example is this, "-" and its first frame.
-        features: (frames, dim), full or compressed.
-        supervision: The supervision of the whole utterance, without weights of the normalization
-            FST. Its labels are 1 + the number of a pdf, or transition-ids if the maker has a
-            transition model.
-        ivectors: (number, dim), or None; each example gets the i-vector of one of its frames.
-        ivector_period: Frames for each i-vector.
-        deriv_weights: (output frames,), factors of derivatives, or None for 1; frames missing at
-            the end have 0.
-
-    Raises:
-        ExampleError: a field is of another kind, or the period is below 1.
-    """
-
-    key: str
-    features: making.Features
-    supervision: ChainSupervision
-    ivectors: Array | None = attrs.field(default=None, converter=making.full)
-    ivector_period: int = 1
-    deriv_weights: Array | None = attrs.field(
-        default=None, converter=attrs.converters.optional(weights_of)
-    )
-
-    def __attrs_post_init__(self) -> None:
-        making.check_utterance(self, ChainSupervision)
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -94,7 +60,7 @@ class ChainExampleMaker:
                     f"found {length}"
                 )
 
-    def examples(self, utterance: ChainUtterance) -> list[TrainingExample | None]:
+    def examples(self, utterance: Utterance) -> list[TrainingExample | None]:
         """The examples of an utterance, one for each chunk.
 
         Beyond the ends of the utterance the first and the last frame are repeated. Derivatives are
@@ -111,11 +77,12 @@ class ChainExampleMaker:
             ExampleError: the utterance cannot be used, see `usable_frames`, or the labels are not
                 those of the transition model.
         """
-        if utterance.supervision.e2e_fsts:
-            return [self._whole(utterance)]
+        known = _supervision(utterance)
+        if known.e2e_fsts:
+            return [self._whole(utterance, known)]
         step = self.splitter.options.frame_subsampling_factor
         length = self.usable_frames(utterance)
-        parts = SupervisionSplitter(utterance.supervision)
+        parts = SupervisionSplitter(known)
         result: list[TrainingExample | None] = []
         for chunk in self.splitter.chunks(length):
             part: ChainSupervision | None = parts.part(
@@ -128,15 +95,16 @@ class ChainExampleMaker:
                     raise ExampleError(f"utterance '{utterance.key}': {error}") from error
             if self.normalization is not None and part is not None:
                 part = self.normalization.added(part)
-            if part is None:
-                result.append(None)
-                continue
-            example = _example(utterance, chunk, part, step, self.rng, length)
-            result.append(attrs.evolve(example, key=self._key(utterance, chunk)))
+            key = self._key(utterance, chunk)
+            result.append(
+                None
+                if part is None
+                else _example(key, utterance, chunk, part, step, self.rng, length)
+            )
         return result
 
-    def _whole(self, utterance: ChainUtterance) -> TrainingExample:
-        options, known = self.splitter.options, utterance.supervision
+    def _whole(self, utterance: Utterance, known: ChainSupervision) -> TrainingExample:
+        options = self.splitter.options
         step, weights = options.frame_subsampling_factor, utterance.deriv_weights
         if weights is None:
             weights = np.ones(-(-utterance.features.shape[0] // step), dtype=np.float32)
@@ -150,21 +118,19 @@ class ChainExampleMaker:
                 )
             known = normalized or known
         whole = attrs.evolve(utterance, supervision=known, deriv_weights=weights)
-        example = whole_example(whole, known.frames_per_sequence * step, options, self.rng)
-        return attrs.evolve(example, key=f"{utterance.key}-0")
+        num_frames = known.frames_per_sequence * step
+        return whole_example(f"{utterance.key}-0", whole, num_frames, options, self.rng)
 
-    def usable_frames(self, utterance: ChainUtterance) -> int:
+    def usable_frames(self, utterance: Utterance) -> int:
         """The number of frames of the input, without those beyond the end of the supervision.
 
         Raises:
-            ExampleError: lengths do not fit each other, or there are no i-vectors, or too few
-                frames for an example.
+            ExampleError: lengths do not fit each other, or there are too few frames for an example;
+                or the utterance is not one of a 'chain' model.
         """
         step = self.splitter.options.frame_subsampling_factor
         length: int = utterance.features.shape[0]
-        known = utterance.supervision.frames_per_sequence
-        if utterance.ivectors is not None and not len(utterance.ivectors):
-            raise ExampleError(f"utterance '{utterance.key}' has no i-vectors")
+        known = _supervision(utterance).frames_per_sequence
         if abs(known - -(-length // step)) > self.length_tolerance:
             raise ExampleError(
                 f"utterance '{utterance.key}': expected a supervision of {-(-length // step)} "
@@ -184,34 +150,50 @@ class ChainExampleMaker:
             )
         return usable
 
-    def _key(self, utterance: ChainUtterance, chunk: chunks.UtteranceChunk) -> str:
+    def _key(self, utterance: Utterance, chunk: chunks.UtteranceChunk) -> str:
         key = f"{utterance.key}-{chunk.first_frame}"
         if self.has_long_keys:
             key += f"-{chunk.left_context}-{chunk.num_frames}-{chunk.right_context}-v1"
         return key
 
 
+def _supervision(utterance: Utterance) -> ChainSupervision:
+    """The supervision of an utterance of a 'chain' model.
+
+    Raises:
+        ExampleError: it is none.
+    """
+    known = utterance.supervision
+    if not isinstance(known, ChainSupervision):
+        raise ExampleError(
+            f"utterance '{utterance.key}': expected a ChainSupervision, found "
+            f"{type(known).__name__}"
+        )
+    return known
+
+
 def whole_example(
-    utterance: ChainUtterance, num_frames: int, options: chunks.SplitOptions, rng: chunks.Random
+    key: str,
+    utterance: Utterance,
+    num_frames: int,
+    options: chunks.SplitOptions,
+    rng: chunks.Random,
 ) -> TrainingExample:
     """The example of a whole utterance and all of its supervision.
 
     Args:
+        key: Its key.
         utterance: The utterance; its supervision has the weights of the normalization FST already.
         num_frames: Frames of the input without context. Missing ones repeat the last frame of the
             features; surplus ones belong to the context.
         options: The context, and the subsampling factor.
         rng: Draws the i-vector.
 
-    Returns:
-        An example with the key of the utterance.
-
     Raises:
-        ExampleError: there are no i-vectors, or too few frames for an example.
+        ExampleError: there are too few frames for an example; or the utterance is not one of a
+            'chain' model.
     """
-    length, known = utterance.features.shape[0], utterance.supervision
-    if utterance.ivectors is not None and not len(utterance.ivectors):
-        raise ExampleError(f"utterance '{utterance.key}' has no i-vectors")
+    length, known = utterance.features.shape[0], _supervision(utterance)
     if not length or known.frames_per_sequence < _LEAST_FRAMES:
         raise ExampleError(
             f"Not producing egs for utterance {utterance.key} because it is too short: {length} "
@@ -226,35 +208,25 @@ def whole_example(
         weights=np.ones(known.frames_per_sequence, dtype=np.float32),
     )
     step = options.frame_subsampling_factor
-    return _example(utterance, chunk, known, step, rng, length)
+    return _example(key, utterance, chunk, known, step, rng, length)
 
 
 def _example(
-    utterance: ChainUtterance,
+    key: str,
+    utterance: Utterance,
     chunk: chunks.UtteranceChunk,
     part: ChainSupervision,
     step: int,
     rng: chunks.Random,
     length: int,
 ) -> TrainingExample:
-    """The example of a chunk, with the key of the utterance.
-
-    The i-vector is that of one of `length` frames.
-    """
+    """The example of a chunk; the i-vector is that of one of `length` frames."""
     known = attrs.evolve(part, deriv_weights=_weights(utterance, chunk, step))
-    indexes = making.times(0, known.frames_per_sequence, step)
-    output = ExampleOutput(name=changes.OUTPUT, indexes=indexes, supervision=known)
-    inputs = [making.input_of(utterance.features, chunk)]
     rng.integers(0, _CHECKED)  # Kaldi decides here whether to check the supervision
-    if utterance.ivectors is not None:
-        first = chunk.first_frame - chunk.left_context
-        inputs.append(
-            making.drawn_ivector(utterance.ivectors, utterance.ivector_period, first, length, rng)
-        )
-    return TrainingExample(key=utterance.key, inputs=inputs, outputs=[output])
+    return example_of_chunk(key, utterance, chunk, known, step, rng, length)
 
 
-def _weights(utterance: ChainUtterance, chunk: chunks.UtteranceChunk, step: int) -> Array:
+def _weights(utterance: Utterance, chunk: chunks.UtteranceChunk, step: int) -> FloatArray:
     """Factors of the derivatives of the chunk's frames."""
     given = utterance.deriv_weights
     if given is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final, get_args
 
 import attrs
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from nnet3_descriptors.files import BinaryReader, CompressedMatrix, Reader
 from nnet3_descriptors.indexes import IndexArray, T
 
+from nnet3_training.chain.supervision import ChainSupervision
 from nnet3_training.egs import chunks, files
 from nnet3_training.egs.changes import INPUT, IVECTOR, OUTPUT, with_compression
 from nnet3_training.egs.examples import (
@@ -22,6 +23,7 @@ from nnet3_training.egs.examples import (
     SparsePosteriors,
     StoredMatrix,
     TrainingExample,
+    weights_of,
 )
 from nnet3_training.errors import ExampleError
 
@@ -93,28 +95,13 @@ def _check_matrix(values: object, what: str) -> None:
         )
 
 
-def full(matrix: Features | None) -> FloatArray | None:
+def _full(matrix: Features | None) -> FloatArray | None:
     """A matrix that may be compressed, decompressed."""
     return matrix.decompressed() if isinstance(matrix, CompressedMatrix) else matrix
 
 
-def check_utterance(utterance: Any, *kinds: type) -> None:
-    """Raises an ExampleError if a field is of another kind than examples can be made of.
-
-    Args:
-        utterance: An utterance of any class.
-        kinds: The possible classes of its supervision.
-    """
-    where = f"utterance '{utterance.key}': "
-    known, period = utterance.supervision, utterance.ivector_period
-    _check_matrix(utterance.features, f"{where}features")
-    if not isinstance(known, kinds):
-        names = " or ".join(kind.__name__ for kind in kinds)
-        raise ExampleError(f"{where}expected {names}, found {type(known).__name__}")
-    if utterance.ivectors is not None:
-        _check_matrix(utterance.ivectors, f"{where}i-vectors")
-    if not isinstance(period, int | np.integer) or period < 1:
-        raise ExampleError(f"{where}ivector_period must be an integer >= 1 (got {period!r})")
+Known = SparsePosteriors | DenseTargets | ChainSupervision
+"""The supervision of an utterance, or of a part of it."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -125,22 +112,41 @@ class Utterance:
         key: Its name; the name of an example is this, "-" and its first frame.
         features: (frames, dim), full or compressed.
         supervision: A row for each output frame. Posteriors may instead have a row for each input
-            frame, as in Kaldi; the number of rows tells.
+            frame, as in Kaldi; the number of rows tells. Or, for a 'chain' model, the supervision
+            of the whole utterance, without weights of the normalization FST. Its labels are 1 + the
+            number of a pdf, or transition-ids if the maker of examples has a transition model.
         ivectors: (number, dim), or None; each example gets the i-vector of one of its frames.
         ivector_period: Frames for each i-vector.
+        deriv_weights: (output frames,), for a 'chain' model the factors of derivatives, or None for
+            1; frames missing at the end have 0.
 
     Raises:
-        ExampleError: a field is of another kind, or the period is below 1.
+        ExampleError: a field is of another kind, the period is below 1, or there are i-vectors, but
+            no rows of them.
     """
 
     key: str
     features: Features
-    supervision: SparsePosteriors | DenseTargets
-    ivectors: FloatArray | None = attrs.field(default=None, converter=full)
+    supervision: Known
+    ivectors: FloatArray | None = attrs.field(default=None, converter=_full)
     ivector_period: int = 1
+    deriv_weights: FloatArray | None = attrs.field(
+        default=None, converter=attrs.converters.optional(weights_of)
+    )
 
     def __attrs_post_init__(self) -> None:
-        check_utterance(self, SparsePosteriors, DenseTargets)
+        where, period = f"utterance '{self.key}': ", self.ivector_period
+        known: object = self.supervision
+        _check_matrix(self.features, f"{where}features")
+        if not isinstance(known, Known):
+            names = " or ".join(kind.__name__ for kind in get_args(Known))
+            raise ExampleError(f"{where}expected {names}, found {type(known).__name__}")
+        if self.ivectors is not None:
+            _check_matrix(self.ivectors, f"{where}i-vectors")
+            if not len(self.ivectors):
+                raise ExampleError(f"utterance '{self.key}' has no i-vectors")
+        if not isinstance(period, int | np.integer) or period < 1:
+            raise ExampleError(f"{where}ivector_period must be an integer >= 1 (got {period!r})")
 
 
 def get_examples(
@@ -202,56 +208,82 @@ def make_examples(
         is too short.
 
     Raises:
-        ExampleError: numbers to compress are not finite, the supervision is of another length, or
-            there are no i-vectors; or this is no `Utterance`.
+        ExampleError: numbers to compress are not finite, or the supervision is of another length;
+            or this is no `Utterance`, or one of a 'chain' model.
     """
     if not isinstance(utterance, Utterance):
         raise ExampleError(f"expected an Utterance, found {type(utterance).__name__}")
+    known = utterance.supervision
+    if isinstance(known, ChainSupervision):
+        raise ExampleError(f"utterance '{utterance.key}' is for a 'chain' model")
     examples: list[TrainingExample] = []
-    if not utterance.features.shape[0]:
+    length, step = utterance.features.shape[0], splitter.options.frame_subsampling_factor
+    if not length:
         return examples
-    _check_length(utterance, splitter.options.frame_subsampling_factor, length_tolerance)
-    for chunk in splitter.chunks(utterance.features.shape[0]):
-        inputs = [input_of(utterance.features, chunk)]
-        if utterance.ivectors is not None:
-            if not len(utterance.ivectors):
-                raise ExampleError(f"utterance '{utterance.key}' has no i-vectors")
-            first, count = chunk.first_frame - chunk.left_context, len(inputs[0].indexes)
-            inputs.append(
-                drawn_ivector(utterance.ivectors, utterance.ivector_period, first, count, rng)
-            )
-        step = splitter.options.frame_subsampling_factor
-        known = _supervision(utterance, chunk, step)
-        output = ExampleOutput(
-            name=OUTPUT, indexes=times(0, len(chunk.weights), step), supervision=known
-        )
+    _check_length(utterance.key, known, length, step, length_tolerance)
+    for chunk in splitter.chunks(length):
+        part = _supervision(known, length, chunk, step)
+        count = chunk.left_context + chunk.num_frames + chunk.right_context
         key = f"{utterance.key}-{chunk.first_frame}"
-        example = TrainingExample(key=key, inputs=inputs, outputs=[output])
+        example = example_of_chunk(key, utterance, chunk, part, step, rng, count)
         examples.append(with_compression(example) if compress else example)
     return examples
 
 
-def _check_length(utterance: Utterance, step: int, tolerance: int) -> None:
+def example_of_chunk(
+    key: str,
+    utterance: Utterance,
+    chunk: chunks.UtteranceChunk,
+    supervision: Known,
+    step: int,
+    rng: chunks.Random,
+    num_drawn: int,
+) -> TrainingExample:
+    """The example of a chunk.
+
+    Args:
+        key: Its key.
+        utterance: The utterance.
+        chunk: The chunk.
+        supervision: That of the chunk.
+        step: Frames of the input for each frame of the output.
+        rng: Draws the i-vector.
+        num_drawn: Its frame is one of so many, from the first of the input on.
+    """
+    inputs = [_input_of(utterance.features, chunk)]
+    if utterance.ivectors is not None:
+        first = chunk.first_frame - chunk.left_context
+        frame = int(rng.integers(first, first + num_drawn))
+        row = min(max(frame // utterance.ivector_period, 0), len(utterance.ivectors) - 1)
+        vector = utterance.ivectors[row : row + 1]
+        inputs.append(ExampleInput(name=IVECTOR, indexes=_times(0, 1, 1), values=vector))
+    indexes = _times(0, len(chunk.weights), step)
+    output = ExampleOutput(name=OUTPUT, indexes=indexes, supervision=supervision)
+    return TrainingExample(key=key, inputs=inputs, outputs=[output])
+
+
+def _check_length(
+    key: str, known: SparsePosteriors | DenseTargets, frames: int, step: int, tolerance: int
+) -> None:
     """Raises an ExampleError if the supervision does not have a row for each output frame."""
-    known, frames = utterance.supervision, utterance.features.shape[0]
     expected, found = -(-frames // step), known.shape[0]
     if isinstance(known, SparsePosteriors) and has_input_rows(known, frames, step):
         expected = frames
     if not found or abs(found - expected) > tolerance:
         raise ExampleError(
-            f"utterance '{utterance.key}': expected a supervision of {expected} rows for {frames} "
-            f"frames of the input, found {found}"
+            f"utterance '{key}': expected a supervision of {expected} rows for {frames} frames of "
+            f"the input, found {found}"
         )
 
 
-def times(start: int, count: int, step: int) -> IndexArray:
+def _times(start: int, count: int, step: int) -> IndexArray:
     """The indexes of rows at t = start, start + step, ..., (count, 3)."""
     indexes = np.zeros((count, 3), dtype=np.int32)
     indexes[:, T] = start + step * np.arange(count)
     return indexes
 
 
-def input_of(features: Features, chunk: chunks.UtteranceChunk) -> ExampleInput:
+def _input_of(features: Features, chunk: chunks.UtteranceChunk) -> ExampleInput:
     """The features of a chunk with its context.
 
     The first or last frame stands for each frame beyond the ends.
@@ -262,27 +294,17 @@ def input_of(features: Features, chunk: chunks.UtteranceChunk) -> ExampleInput:
         values: Features = features.with_rows(first, count)
     else:
         values = features[np.clip(np.arange(first, first + count), 0, len(features) - 1)]
-    return ExampleInput(name=INPUT, indexes=times(-chunk.left_context, count, 1), values=values)
-
-
-def drawn_ivector(
-    ivectors: FloatArray, period: int, first: int, count: int, rng: chunks.Random
-) -> ExampleInput:
-    """The i-vector, of (number, dim), of a random frame among `count` from `first` on."""
-    frame = int(rng.integers(first, first + count))
-    row = min(max(frame // period, 0), len(ivectors) - 1)
-    return ExampleInput(name=IVECTOR, indexes=times(0, 1, 1), values=ivectors[row : row + 1])
+    return ExampleInput(name=INPUT, indexes=_times(-chunk.left_context, count, 1), values=values)
 
 
 def _supervision(
-    utterance: Utterance, chunk: chunks.UtteranceChunk, step: int
+    known: SparsePosteriors | DenseTargets, length: int, chunk: chunks.UtteranceChunk, step: int
 ) -> SparsePosteriors | DenseTargets:
-    """The supervision of the frames of a chunk."""
-    known = utterance.supervision
+    """The supervision of the frames of a chunk of an utterance of so many frames."""
     frames = chunk.first_frame // step + np.arange(len(chunk.weights))
     if isinstance(known, DenseTargets):
         return known.taken(np.clip(frames, 0, known.shape[0] - 1))
-    rows = frames * step if has_input_rows(known, utterance.features.shape[0], step) else frames
+    rows = frames * step if has_input_rows(known, length, step) else frames
     return known.taken(rows, chunk.weights)
 
 
@@ -331,7 +353,7 @@ def example_of_matrices(key: str, matrices: Iterable[tuple[str, StoredMatrix]]) 
         matrices: The matrix (rows, dim) of each input and output, by name; names of outputs begin
             with "output".
     """
-    ios = ((name, times(0, matrix.shape[0], 1), matrix) for name, matrix in matrices)
+    ios = ((name, _times(0, matrix.shape[0], 1), matrix) for name, matrix in matrices)
     return attrs.evolve(files.example_of(ios), key=key)
 
 

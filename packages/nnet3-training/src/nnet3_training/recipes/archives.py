@@ -25,7 +25,7 @@ from nnet3_training.chain.graphs import Normalization, make_normalization_fst
 from nnet3_training.chain.objective import ChainTraining
 from nnet3_training.chain.options import ChainOptions
 from nnet3_training.chain.supervision import ChainSupervision
-from nnet3_training.chain.utterance_examples import ChainExampleMaker, ChainUtterance
+from nnet3_training.chain.utterance_examples import ChainExampleMaker
 from nnet3_training.egs import changes, chunks, making
 from nnet3_training.egs.examples import TrainingExample
 from nnet3_training.egs.files import (
@@ -41,7 +41,7 @@ from nnet3_training.objectives import ObjectiveFunction
 from nnet3_training.recipes import run_folder
 from nnet3_training.recipes.options import RecipeOptions
 
-TrainingData = making.Utterance | ChainUtterance | TrainingExample
+TrainingData = making.Utterance | TrainingExample
 """The data of a run: utterances, or finished examples."""
 
 _LOGGER = logging.getLogger(__name__)
@@ -81,20 +81,19 @@ class RunObjective:
             fst = make_normalization_fst(read_fst(self.den_fst), nnet.node_dim("output"))
             maker = ChainExampleMaker(splitter=splitter, normalization=Normalization(fst), rng=rng)
 
-        def made(data: TrainingData) -> list[TrainingExample]:
+        def made(data: object) -> list[TrainingExample]:
             found: Sequence[TrainingExample | None]
             if isinstance(data, TrainingExample):
                 found = [data]
-            elif maker is not None and isinstance(data, ChainUtterance):
-                found = maker.examples(data)
-            elif maker is None and isinstance(data, making.Utterance):
+            elif not isinstance(data, making.Utterance):
+                kind = type(data).__name__
+                raise RecipeError(
+                    f"expected an Utterance or a TrainingExample to train on, found a {kind}"
+                )
+            elif maker is None:
                 found = making.make_examples(data, splitter, rng)
             else:
-                kind = "an Utterance" if maker is None else "a ChainUtterance"
-                raise RecipeError(
-                    f"expected {kind} or a TrainingExample to train on, found a "
-                    f"{type(data).__name__}"
-                )
+                found = maker.examples(data)
             examples = [example for example in found if example is not None]
             return [changes.with_compression(each) if self.compress else each for each in examples]
 

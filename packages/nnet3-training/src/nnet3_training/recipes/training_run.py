@@ -190,9 +190,9 @@ def train_recipe(
         folder: The folder that keeps the run.
         nnet: The network to begin with; None to continue a run.
         utterances: The training data; read once, or not at all after the first iteration has begun.
-            `Utterance` objects, for a 'chain' model `ChainUtterance` objects; or finished examples,
-            with the context that the network needs, and half of the frame subsampling factor more.
-            One of every `held_out_every` utterances is held out.
+            `Utterance` objects; or finished examples, with the context that the network needs, and
+            half of the frame subsampling factor more. One of every `held_out_every` utterances is
+            held out.
         options: The options; None to continue a run, or for the defaults.
         den_fst: The denominator of a 'chain' model, or the file that has it; None to continue.
         workers: The workers that run the jobs of an iteration; by default this process, one by one.
