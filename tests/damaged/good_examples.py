@@ -16,7 +16,6 @@ from nnet3_training import (
     DenseTargets,
     ExampleInput,
     ExampleOutput,
-    NodeObjectives,
     TrainingExample,
     chain,
     egs,
@@ -26,6 +25,7 @@ from nnet3_training import (
 )
 from nnet3_training.chain import example_bytes as chain_example_bytes
 from nnet3_training.egs import example_bytes
+from nnet3_training.objectives import as_objective_function
 
 from damaged.good_files import GoodFile, good_file
 
@@ -66,8 +66,7 @@ def changes_of(example: TrainingExample, kind: str) -> list[Callable[[], object]
     if kind == EXAMPLES:
         calls += [
             lambda: egs.with_frame(example, 0),
-            lambda: egs.excised(example, left=1, right=1),
-            lambda: NodeObjectives(_NETWORK)(_outputs(example), example),
+            lambda: as_objective_function(None, _NETWORK)(_outputs(example), example),
         ]
     return calls
 

@@ -105,25 +105,6 @@ def test_context_and_frame() -> None:
     assert egs.with_frame(example(), 9) is None
 
 
-def test_excision() -> None:
-    """Frames without labels are removed, with inputs that no other frame needs."""
-    cut = egs.excised(example(6, context=2), left=0, right=0)
-
-    assert times(cut.outputs[0]) == [0, 2, 3, 4, 5]
-    assert times(cut.inputs[0]) == [0, 2, 3, 4, 5]
-    far = [(0, -(2**31), 0), (0, 2**31 - 1, 0)]
-    last = ExampleOutput(
-        name="output",
-        indexes=far[1:],
-        supervision=SparsePosteriors(dim=5, splits=[0, 1], classes=[0], weights=[1.0]),
-    )
-    inputs = [ExampleInput(name="input", indexes=far, values=np.zeros((2, 3)))]
-    kept = egs.excised(TrainingExample(inputs=inputs, outputs=[last]), left=1, right=1)
-    assert times(kept.inputs[0]) == [2**31 - 1]
-    unknown = ExampleOutput.from_labels("output", [[-1] * 4], 5)
-    assert egs.excised(attrs.evolve(example(), outputs=[unknown]), left=1, right=1) is None
-
-
 def test_weights_and_names() -> None:
     """Posteriors and targets, also compressed ones, are scaled; the output is renamed."""
     dense = ExampleOutput.from_targets("output", [RNG.standard_normal((9, 2))])

@@ -78,7 +78,7 @@ BINARY_MODEL = cli.boolean_option("--binary", "Write the model in binary form.",
 def test_modes(*, batchnorm: bool) -> tuple[cli.Parameter, cli.Parameter]:
     """Options for the test mode of batch-norm, with this default, and of dropout.
 
-    They are keyword arguments of `in_test_mode`, and fields of `Combination`.
+    They are keyword arguments of `in_test_mode`, and of `nnet3_training.recipes.combine`.
     """
     return (
         cli.boolean_option(

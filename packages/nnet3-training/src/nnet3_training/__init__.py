@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     from nnet3_training.merging import MinibatchRules as MinibatchRules
     from nnet3_training.merging import merge_examples as merge_examples
     from nnet3_training.merging import minibatches as minibatches
-    from nnet3_training.objectives import NodeObjectives as NodeObjectives
     from nnet3_training.objectives import Objective as Objective
     from nnet3_training.objectives import ObjectiveFunction as ObjectiveFunction
     from nnet3_training.objectives import ObjectiveSum as ObjectiveSum

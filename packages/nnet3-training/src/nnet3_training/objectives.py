@@ -97,32 +97,6 @@ def objectives_at(
     return dict(found)
 
 
-@attrs.frozen
-class NodeObjectives:
-    """The objectives that the output nodes of a network name: linear or quadratic.
-
-    Attributes:
-        nnet: The network.
-    """
-
-    nnet: Nnet
-
-    def __call__(
-        self, outputs: Mapping[str, Array], example: TrainingExample
-    ) -> dict[str, Objective]:
-        """The objective at each output of the example.
-
-        Raises:
-            ExampleError: the supervision is of another kind, or of another shape than the output,
-                or the network has no such output.
-        """
-        kinds = {node.name: node.objective for node in self.nnet.output_nodes}
-        for io in example.outputs:
-            if io.name not in kinds:
-                raise ExampleError(f"the network has no output '{io.name}'")
-        return OutputObjectives(kinds)(outputs, example)
-
-
 ArrayFunction = Callable[[Any, Any], tuple[Any, Any]]
 """From an output and its targets, both (rows, dim), the value of the objective, summed over rows,
 and its derivative by the output, (rows, dim): arrays of NumPy, or of a library that reads
@@ -172,10 +146,10 @@ class OutputObjectives:
         """
         result = {}
         for io in example.outputs:
-            supervision = _fitting(io, outputs[io.name])
             chosen = self.chosen.get(io.name, self.chosen.get("*"))
             if chosen is None:
                 raise ExampleError(f"output '{io.name}' has no objective")
+            supervision = _fitting(io, outputs[io.name])
             if isinstance(chosen, str):
                 result[io.name] = NAMED[chosen](outputs[io.name], supervision)
             else:
@@ -215,12 +189,12 @@ def as_objective_function(objective: GivenObjective | None, nnet: Nnet) -> Objec
     Raises:
         ExampleError: a name is that of no objective, or the argument is nothing of these.
     """
+    of_nodes = {node.name: node.objective for node in nnet.output_nodes}
     if objective is None:
-        return NodeObjectives(nnet)
+        return OutputObjectives(of_nodes)
     if isinstance(objective, str):
         return OutputObjectives({"*": objective})
     if isinstance(objective, Mapping):
-        of_nodes = {node.name: node.objective for node in nnet.output_nodes}
         for name in objective:
             if name not in of_nodes and name != "*":
                 known = ", ".join(f"'{node}'" for node in of_nodes)

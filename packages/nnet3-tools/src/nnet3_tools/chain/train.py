@@ -185,7 +185,9 @@ _ANY_XENT = 0.1
     "DEN-FST",
     click.argument("names", metavar="NNET-IN... EGS-RSPECIFIER NNET-OUT", nargs=-1),
     *CHAIN_OPTIONS,
-    cli.option("--max-objective-evaluations", 30, "About how often to compute the objective."),
+    cli.option(
+        "--max-objective-evaluations", 30, "About how often to compute the objective.", least=1
+    ),
     *flags.test_modes(batchnorm=False),
     flags.BINARY,
     flags.GPU,
@@ -210,7 +212,6 @@ def nnet3_chain_combine(
         raise cli.ArgumentCountError(f"expected four arguments at least, got {len(names) + 1}")
     *inputs, egs_in, nnet_out = names
     objective = taken(options)
-    settings = recipes.Combination(**options)
     examples = [entry.value for entry in forms.CHAIN.entries(egs_in)]
     cli.log(f"Read {len(examples)} examples.")
     first, denominator = streams.read_nnet(inputs[0]), read_den_fst(den_fst)
@@ -220,8 +221,8 @@ def nnet3_chain_combine(
     combined = recipes.combine(
         itertools.chain([first], map(streams.read_nnet, inputs[1:])),
         examples,
-        settings,
         num_nnets=len(inputs),
+        **options,
         objective=training,
         stats_objective=nnet3_training.ChainTraining(first, denominator, with_xent),
         device=flags.device(use_gpu),

@@ -166,8 +166,8 @@ def nnet3_combine(
     combined = recipes.combine(
         itertools.chain([first], map(streams.read_nnet, nnets_in[1:])),
         examples,
-        recipes.Combination(**options),
         num_nnets=len(nnets_in),
+        **options,
         device=flags.device(use_gpu),
         after_evaluation=say_combination,
     )

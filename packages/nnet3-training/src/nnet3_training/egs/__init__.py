@@ -12,7 +12,6 @@ from nnet3_descriptors.lazy_exports import on_first_use
 
 if TYPE_CHECKING:
     from nnet3_training.egs.changes import ImageAugmentation as ImageAugmentation
-    from nnet3_training.egs.changes import excised as excised
     from nnet3_training.egs.changes import input_context as input_context
     from nnet3_training.egs.changes import shifted as shifted
     from nnet3_training.egs.changes import with_compression as with_compression

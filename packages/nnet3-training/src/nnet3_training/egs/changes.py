@@ -151,12 +151,7 @@ def with_context(
     # Python's integers, since sums may exceed 32 bits.
     first = int(seen.min()) if left is None else int(times.min()) - left
     last = int(seen.max()) if right is None else int(times.max()) + right
-    return _with_input_rows(example, given, (seen >= first) & (seen <= last))
-
-
-def _with_input_rows(
-    example: TrainingExample, given: ExampleInput, kept: npt.NDArray[np.bool_]
-) -> TrainingExample:
+    kept = (seen >= first) & (seen <= last)
     if not kept.any():
         raise errors.ExampleError(f"example '{example.key}': no frame of 'input' is left")
     if kept.all():
@@ -190,49 +185,14 @@ def with_frame(example: TrainingExample, frame: int) -> TrainingExample | None:
     check_single(example)
     known = named(example, example.outputs, OUTPUT)
     kept = known.indexes[:, T] == frame
-    return _with_output_rows(example, known, kept) if kept.any() else None
-
-
-def _with_output_rows(
-    example: TrainingExample, known: ExampleOutput, kept: npt.NDArray[np.bool_]
-) -> TrainingExample:
+    if not kept.any():
+        return None
     if kept.all():
         return example
     part = _supervision(example, known).taken(np.flatnonzero(kept))
     return with_output(
         example, lambda io: attrs.evolve(io, indexes=io.indexes[kept], supervision=part)
     )
-
-
-def excised(example: TrainingExample, *, left: int, right: int) -> TrainingExample | None:
-    """The example without the frames that no output depends on; None if no frame is left.
-
-    Rows of "output" whose posteriors are all zero are dropped, then rows of "input" that are not in
-    the context of any remaining output row.
-
-    Args:
-        example: An example of one sequence.
-        left: Frames that an output needs before its own.
-        right: Frames that it needs after its own.
-
-    Raises:
-        ExampleError: the example has several sequences, or lacks this input or output.
-    """
-    check_single(example)
-    known = named(example, example.outputs, OUTPUT)
-    given = named(example, example.inputs, INPUT)
-    supervision = _supervision(example, known)
-    if isinstance(supervision, SparsePosteriors):
-        used = np.zeros(len(known.indexes), dtype=np.bool_)
-        used[supervision.rows[supervision.weights != 0.0]] = True
-    else:
-        used = (supervision.values != 0.0).any(axis=1)
-    if not used.any():
-        return None
-    times, seen = known.indexes[used, T], given.indexes[:, T].astype(np.int64)
-    distance = seen[:, None] - times[None, :]
-    needed = ((distance >= -left) & (distance <= right)).any(axis=1)
-    return _with_input_rows(_with_output_rows(example, known, used), given, needed)
 
 
 def _supervision(example: TrainingExample, output: ExampleOutput) -> Supervision:

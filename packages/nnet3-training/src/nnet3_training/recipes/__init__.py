@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from nnet3_training.recipes.run_folder import FinalRecord as FinalRecord
     from nnet3_training.recipes.run_folder import IterationRecord as IterationRecord
     from nnet3_training.recipes.run_folder import JobRecord as JobRecord
-    from nnet3_training.recipes.run_tasks import Combination as Combination
     from nnet3_training.recipes.run_tasks import Combined as Combined
     from nnet3_training.recipes.run_tasks import combine as combine
     from nnet3_training.recipes.training_run import TrainingRun as TrainingRun

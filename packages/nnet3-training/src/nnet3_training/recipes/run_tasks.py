@@ -22,7 +22,7 @@ from nnet3_descriptors import (
 from nnet3_descriptors.editing import set_dropout_proportion, set_learning_rate_factor
 from nnet3_runtime_cuda import TrainingError
 
-from nnet3_training import errors, fields, merging, objectives
+from nnet3_training import errors, merging, objectives
 from nnet3_training.chain.examples import shifted
 from nnet3_training.egs.chunks import shuffled
 from nnet3_training.egs.examples import TrainingExample
@@ -39,26 +39,6 @@ from nnet3_training.recipes.archives import (
 )
 from nnet3_training.recipes.options import Iteration, RecipeOptions
 from nnet3_training.trainer import Trainer
-
-
-@attrs.frozen(kw_only=True)
-class Combination:
-    """The options of combining models; names and defaults are those of nnet3-combine.
-
-    Attributes:
-        max_objective_evaluations: Approximate number of averages, of more and more models, whose
-            objective is computed.
-        batchnorm_test_mode: Whether batch-norm uses the statistics of the network; else those of
-            each example, unless the network is in test mode already.
-        dropout_test_mode: Whether dropout lets everything pass; else as the network says.
-
-    Raises:
-        ExampleError: the number is below 1.
-    """
-
-    max_objective_evaluations: int = fields.integer(errors.ExampleError, 30, least=1)
-    batchnorm_test_mode: bool = False
-    dropout_test_mode: bool = True
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -82,9 +62,11 @@ class Combined:
 def combine(
     nnets: Iterable[Nnet],
     examples: Sequence[TrainingExample],
-    options: Combination | None = None,
     *,
     num_nnets: int,
+    max_objective_evaluations: int = 30,
+    batchnorm_test_mode: bool = False,
+    dropout_test_mode: bool = True,
     objective: ObjectiveFunction | None = None,
     stats_objective: ObjectiveFunction | None = None,
     device: str = "cpu",
@@ -92,12 +74,18 @@ def combine(
 ) -> Combined:
     """Averages the first models; chooses the best number of them.
 
+    Names and defaults of options are those of nnet3-combine.
+
     Args:
         nnets: Models of the same structure, the last one of a training run first; one is in memory
             at a time.
         examples: The examples to evaluate on; the objective is that of their outputs.
-        options: The options.
         num_nnets: Number of models.
+        max_objective_evaluations: Approximate number of averages, of more and more models, whose
+            objective is computed.
+        batchnorm_test_mode: Whether batch-norm uses the statistics of the network; else those of
+            each example, unless the network is in test mode already.
+        dropout_test_mode: Whether dropout lets everything pass; else as the network says.
         objective: The objective function, such as a `ChainTraining`; by default the objectives of
             the output nodes.
         device: The device, as for an `Evaluator`.
@@ -110,12 +98,11 @@ def combine(
             other; or no average has an objective that is finite.
         NetworkError: the models differ in structure.
     """
-    options = options or Combination()
     if not examples:
         raise errors.ExampleError("there are no examples to choose a combination by")
     if num_nnets < 1:
         raise errors.ExampleError("there are no models to combine")
-    step = -(-num_nnets // options.max_objective_evaluations)
+    step = -(-num_nnets // max_objective_evaluations)
     objectives: dict[int, float] = {}
     average = best = None
     for number, nnet in enumerate(nnets):
@@ -126,9 +113,7 @@ def combine(
             average = editing.weighted_sum([average, nnet], [1.0 - share, share])
         if number % step and number != num_nnets - 1:
             continue
-        tested = in_test_mode(
-            average, batchnorm=options.batchnorm_test_mode, dropout=options.dropout_test_mode
-        )
+        tested = in_test_mode(average, batchnorm=batchnorm_test_mode, dropout=dropout_test_mode)
         value = _objective(Evaluator(tested, device=device, objective=objective), examples)
         objectives[number + 1] = value
         if after_evaluation is not None:
@@ -367,8 +352,8 @@ def combine_networks(
     combined = combine(
         map(read_nnet, paths),
         [each for kind in DIAGNOSTIC for each in _minibatches(folder, objective, nnet, kind)],
-        Combination(batchnorm_test_mode=options.fine_tuning),
         num_nnets=len(paths),
+        batchnorm_test_mode=options.fine_tuning,
         objective=objective.function(nnet),
         stats_objective=objective.function(nnet, is_for_stats=True),
         device=device,

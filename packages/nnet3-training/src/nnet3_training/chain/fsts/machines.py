@@ -1,4 +1,7 @@
-"""FSTs inside OpenFst, which removes epsilons, composes, determinizes and minimizes."""
+"""FSTs in the memory of OpenFst, which removes epsilons, composes, determinizes and minimizes.
+
+`kaldifst` has these operations, most of which change an FST in place.
+"""
 
 from __future__ import annotations
 
@@ -7,104 +10,65 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 from nnet3_training.chain.fsts.files import read_fst, vector_bytes
 from nnet3_training.chain.fsts.fst import Fst
 from nnet3_training.errors import ExampleError
 
 if TYPE_CHECKING:
-    import kaldifst
+    from kaldifst import StdVectorFst
 
 _FILE = "fst"
 
 
-class Machine:
-    """An FST in the memory of OpenFst; methods change it and return it."""
+def held(fst: Fst) -> StdVectorFst:
+    """Gives an FST to OpenFst, in a file, which takes less time than arc by arc.
 
-    def __init__(self, held: kaldifst.StdVectorFst) -> None:
-        """Wraps an object of OpenFst."""
-        self._held = held
+    Raises:
+        ExampleError: OpenFst does not take it.
+    """
+    from kaldifst import StdVectorFst  # takes a while, and only making graphs and examples needs it
 
-    @classmethod
-    def of(cls, fst: Fst) -> Self:
-        """Gives an FST to OpenFst, in a file, which takes less time than arc by arc.
+    with _file() as path:
+        Path(path).write_bytes(vector_bytes(fst))
+        machine = StdVectorFst.read(path)
+    if machine is None:
+        raise ExampleError("OpenFst cannot read an FST that is to be changed")
+    return machine
 
-        Raises:
-            ExampleError: OpenFst does not take it.
-        """
-        with _file() as path:
-            Path(path).write_bytes(vector_bytes(fst))
-            held = _library().StdVectorFst.read(path)
-        if held is None:
-            raise ExampleError("OpenFst cannot read an FST that is to be changed")
-        return cls(held)
 
-    def fst(self) -> Fst:
-        """Takes the FST from OpenFst.
+def fst_of(machine: StdVectorFst) -> Fst:
+    """Takes an FST from OpenFst.
 
-        Raises:
-            ExampleError: OpenFst does not give it.
-        """
-        with _file() as path:
-            if not self._held.write(path):
-                raise ExampleError("OpenFst cannot write an FST that was changed")
-            return read_fst(path)
+    Raises:
+        ExampleError: OpenFst does not give it.
+    """
+    with _file() as path:
+        if not machine.write(path):
+            raise ExampleError("OpenFst cannot write an FST that was changed")
+        return read_fst(path)
 
-    @property
-    def num_states(self) -> int:
-        """Number of states."""
-        return int(self._held.num_states)
 
-    def without_epsilons(self) -> Self:
-        """Removes arcs that read and write nothing."""
-        _library().rmepsilon(self._held)
-        return self
+def without_epsilons(fst: Fst) -> Fst:
+    """The FST without arcs that read and write nothing."""
+    from kaldifst import rmepsilon
 
-    def reversed(self) -> Self:
-        """Reverses all arcs; a new start leads to the states that were final."""
-        self._held = _library().reverse(self._held)
-        return self
+    machine = held(fst)
+    rmepsilon(machine)
+    return fst_of(machine)
 
-    def sorted(self) -> Self:
-        """Sorts the arcs of each state by the labels that they read."""
-        _library().arcsort(self._held, "ilabel")
-        return self
 
-    def determinized(self, max_states: int) -> Self:
-        """Leaves the cheapest path for each sequence of labels; stops at `max_states` states."""
-        self._held = _library().determinize(self._held, nstate=max_states)
-        return self
+def composed(machine: StdVectorFst, other: StdVectorFst) -> StdVectorFst:
+    """The sequences of labels that both accept, with the costs of both.
 
-    def determinized_star(self, max_states: int) -> Self:
-        """Removes epsilons, and leaves the cheapest path for each sequence of labels.
+    Args:
+        machine: An acceptor.
+        other: An acceptor whose arcs are sorted, without epsilons.
+    """
+    from kaldifst import StdVectorFst, compose
 
-        `determinized` rounds the costs that it carries along a path; this does not. The name is
-        Kaldi's.
-
-        Raises:
-            ExampleError: The result has more than `max_states` states.
-        """
-        try:
-            _library().determinize_star(self._held, max_states=max_states)
-        except RuntimeError as error:
-            raise ExampleError(f"a deterministic FST has more than {max_states} states") from error
-        return self
-
-    def minimized(self) -> Self:
-        """Minimizes a deterministic FST."""
-        _library().minimize(self._held)
-        return self
-
-    def composed(self, other: Machine) -> Self:
-        """Keeps the sequences of labels that another machine accepts, too, and adds its costs.
-
-        Args:
-            other: An acceptor whose arcs are sorted, without epsilons.
-        """
-        composed: Any = _library().compose(self._held, other._held, match_side="right")
-        self._held = _library().StdVectorFst(composed)
-        return self
+    return StdVectorFst(compose(machine, other, match_side="right"))
 
 
 @contextlib.contextmanager
@@ -119,9 +83,3 @@ def _file() -> Iterator[str]:
     else:
         with tempfile.TemporaryDirectory() as folder:
             yield str(Path(folder) / _FILE)
-
-
-def _library() -> Any:
-    import kaldifst  # takes a while, and only making graphs and examples needs it
-
-    return kaldifst

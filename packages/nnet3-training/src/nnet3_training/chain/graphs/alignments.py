@@ -21,7 +21,7 @@ from nnet3_speech.hmm import ContextDependency, Transitions
 
 from nnet3_training import fields
 from nnet3_training.chain.fsts.fst import Arc, Graph, breadth_first, explored
-from nnet3_training.chain.fsts.machines import Machine
+from nnet3_training.chain.fsts.machines import without_epsilons
 from nnet3_training.chain.graphs.phone_lattices import PhoneLattice
 from nnet3_training.chain.graphs.transition_graph import in_context, transition_graph
 from nnet3_training.chain.supervision import ChainSupervision
@@ -236,7 +236,7 @@ def supervision_of(
     graph = transition_graph(in_context(proto.phones, tree), tree, transitions, probabilities=False)
     fst = graph.fst()
     if bool((fst.labels == 0).any()):
-        fst = Machine.of(fst).without_epsilons().fst()
+        fst = without_epsilons(fst)
     timed = _timed(Graph.of(fst), proto.allowed_phones, transitions, convert_to_pdfs)
     if not timed.num_states:
         return None

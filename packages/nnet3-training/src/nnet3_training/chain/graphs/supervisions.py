@@ -10,6 +10,7 @@ then allow any duration. The part may begin inside a phone, so a self-loop at th
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import attrs
 import numpy as np
@@ -21,6 +22,9 @@ from nnet3_training.chain.graphs.transition_graph import with_pdfs, with_self_lo
 from nnet3_training.chain.supervision import ChainSupervision, state_times
 from nnet3_training.egs.chunks import Random
 from nnet3_training.errors import ExampleError
+
+if TYPE_CHECKING:
+    from kaldifst import StdVectorFst
 
 _MAX_STATES = 200_000
 """A supervision with more states than this is not made deterministic, as in Kaldi."""
@@ -39,6 +43,8 @@ class Normalization:
         Raises:
             ExampleError: the FST is no such acceptor, or the scale is negative or not finite.
         """
+        import kaldifst  # takes a while
+
         if not (math.isfinite(scale) and scale >= 0.0):
             raise ExampleError(
                 f"the scale of the normalization FST must be at least 0 (got {scale:g})"
@@ -47,8 +53,10 @@ class Normalization:
             raise ExampleError("the normalization FST must be an acceptor without epsilons")
         with np.errstate(invalid="ignore"):
             finals = np.where(np.isfinite(fst.final_costs), fst.final_costs * scale, np.inf)
-        scaled = attrs.evolve(fst, costs=fst.costs * scale, final_costs=finals)
-        self._machine = machines.Machine.of(scaled).sorted()
+        self._machine = machines.held(
+            attrs.evolve(fst, costs=fst.costs * scale, final_costs=finals)
+        )
+        kaldifst.arcsort(self._machine, "ilabel")
 
     def composed(self, fst: Fst) -> Fst:
         """The paths of an acceptor that are in the normalization FST, with the costs of both.
@@ -59,7 +67,7 @@ class Normalization:
         Returns:
             Such an acceptor; without states if there is no such path.
         """
-        return machines.Machine.of(fst).composed(self._machine).fst()
+        return machines.fst_of(machines.composed(machines.held(fst), self._machine))
 
     def added(self, supervision: ChainSupervision) -> ChainSupervision | None:
         """The supervision with the costs that its paths have in the normalization FST.
@@ -81,29 +89,37 @@ class Normalization:
                 f"costs are added to supervisions of one sequence, found "
                 f"{supervision.num_sequences}: too late"
             )
+        import kaldifst
+
         [fst] = supervision.fsts
-        machine = machines.Machine.of(fst).without_epsilons()
+        machine = machines.held(fst)
+        kaldifst.rmepsilon(machine)
+        small = machine if supervision.fst is None else _made_small(machine)
+        if small is None:
+            return None
+        both = machines.composed(small, self._machine)
+        if not both.num_states:
+            return None
         if supervision.fst is None:
-            looped = machine.composed(self._machine)
-            if not looped.num_states:
-                return None
-            return attrs.evolve(supervision, e2e_fsts=[looped.fst()])
-        if not _made_small(machine) or not machine.composed(self._machine).num_states:
-            return None
+            return attrs.evolve(supervision, e2e_fsts=[machines.fst_of(both)])
         # Added costs can exceed float32; such a path is dropped.
-        if not _made_small(machine) or not machine.num_states:
+        found = _made_small(both)
+        if found is None or not found.num_states:
             return None
-        return attrs.evolve(supervision, fst=breadth_first(machine.fst()))
+        return attrs.evolve(supervision, fst=breadth_first(machines.fst_of(found)))
 
 
-def _made_small(machine: machines.Machine) -> bool:
-    """Makes a machine deterministic and minimal; returns False if it is too large for that."""
+def _made_small(machine: StdVectorFst) -> StdVectorFst | None:
+    """The deterministic and minimal machine of the same paths; None if it is too large for that."""
+    import kaldifst
+
     if machine.num_states >= _MAX_STATES:
-        return False
-    if machine.determinized(_MAX_STATES).num_states >= _MAX_STATES - 1:
-        return False
-    machine.minimized()
-    return True
+        return None
+    made = kaldifst.determinize(machine, nstate=_MAX_STATES)
+    if made.num_states >= _MAX_STATES - 1:
+        return None
+    kaldifst.minimize(made)
+    return made
 
 
 class SupervisionSplitter:
@@ -224,7 +240,7 @@ def numerator_fst(graph: Fst, transitions: Transitions) -> Fst:
             f"{transitions.num_ids}, the number of transition-ids"
         )
     joined = minimization.without_local_epsilons(Graph.of(graph)).fst()
-    fst = machines.Machine.of(joined).without_epsilons().fst()
+    fst = machines.without_epsilons(joined)
     if bool((fst.labels == EPSILON).any()):
         word = int(fst.output_labels[fst.labels == EPSILON][0])
         raise ExampleError(
@@ -277,7 +293,7 @@ def unconstrained(
             f"{supervision.label_dim} labels"
         )
     _check_costs(supervision.fst)
-    timed = breadth_first(machines.Machine.of(supervision.fst).without_epsilons().fst())
+    timed = breadth_first(machines.without_epsilons(supervision.fst))
     if not timed.num_states:
         return None
     if state_times(timed)[-1] != supervision.frames_per_sequence:
@@ -324,10 +340,21 @@ def _without_self_loops(graph: Graph, transitions: Transitions) -> Graph:
 def _small(graph: Graph) -> Fst | None:
     """The smallest deterministic acceptor of the same paths; None if it has none.
 
-    Determinization ends in spite of loops, because these cost nothing.
+    Determinization ends in spite of loops, because these cost nothing. That of `_made_small` rounds
+    the costs that it carries along a path; this one does not.
+
+    Raises:
+        ExampleError: it has too many states.
     """
-    machine = machines.Machine.of(graph.fst()).determinized_star(_MAX_STATES).minimized()
-    return machine.fst() if machine.num_states else None
+    import kaldifst
+
+    machine = machines.held(graph.fst())
+    try:
+        kaldifst.determinize_star(machine, max_states=_MAX_STATES)
+    except RuntimeError as error:
+        raise ExampleError(f"a deterministic FST has more than {_MAX_STATES} states") from error
+    kaldifst.minimize(machine)
+    return machines.fst_of(machine) if machine.num_states else None
 
 
 def _drawn_path(graph: Graph, rng: Random) -> list[int]:

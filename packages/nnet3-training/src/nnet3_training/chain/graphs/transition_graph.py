@@ -331,7 +331,7 @@ def make_denominator_fst(phone_lm: Fst, tree: ContextDependency, transitions: Tr
     graph = minimization.without_local_epsilons(graph)
     if not graph.num_states:
         raise ExampleError("the phone language model has no path")
-    fst = machines.Machine.of(graph.fst()).without_epsilons().fst()
+    fst = machines.without_epsilons(graph.fst())
     _log("transition-id FST after removing epsilons is", fst.num_states, fst.num_arcs)
     for number in range(1, _PASSES + 1):
         fst = _reversed(minimization.joined(minimization.pushed(_reversed(fst), _PUSHED), _ROUNDED))
@@ -340,7 +340,7 @@ def make_denominator_fst(phone_lm: Fst, tree: ContextDependency, transitions: Tr
         fst = minimization.joined(minimization.pushed(fst, _PUSHED), _ROUNDED)
         what = "transition-id FST after regular minimization is"
         _log(what, fst.num_states, fst.num_arcs, f" (pass {number})")
-    fst = machines.Machine.of(fst).without_epsilons().fst()
+    fst = machines.without_epsilons(fst)
     _log(
         "transition-id FST after removing any epsilons introduced by reversal is",
         *(fst.num_states, fst.num_arcs),
@@ -353,7 +353,10 @@ def _log(what: str, states: int, arcs: int, when: str = "") -> None:
 
 
 def _reversed(fst: Fst) -> Fst:
-    return machines.Machine.of(fst).reversed().fst()
+    """The FST with all arcs reversed; a new start leads to the states that were final."""
+    import kaldifst  # takes a while
+
+    return machines.fst_of(kaldifst.reverse(machines.held(fst)))
 
 
 def _busiest_first(fst: Fst) -> Fst:
@@ -379,6 +382,8 @@ def make_normalization_fst(den_fst: Fst, num_pdfs: int) -> Fst:
     Raises:
         ExampleError: it is not a denominator FST, or a state has no initial probability.
     """
+    import kaldifst
+
     initial = DenominatorGraph(den_fst, num_pdfs).initial_probs
     if not (initial > 0.0).all():
         state = int(np.flatnonzero(~(initial > 0.0))[0])
@@ -391,4 +396,6 @@ def make_normalization_fst(den_fst: Fst, num_pdfs: int) -> Fst:
         costs=np.concatenate([den_fst.costs, -np.log(initial)]),
         destinations=np.concatenate([den_fst.destinations, np.arange(den_fst.num_states)]),
     )
-    return machines.Machine.of(graph).without_epsilons().sorted().fst()
+    machine = machines.held(machines.without_epsilons(graph))
+    kaldifst.arcsort(machine, "ilabel")
+    return machines.fst_of(machine)
