@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from nnet3_tables.reading import read_tokens as read_tokens
     from nnet3_tables.reading import read_vector as read_vector
     from nnet3_tables.sources import archive_size as archive_size
+    from nnet3_tables.sources import lines as lines
     from nnet3_tables.sources import opened as opened
     from nnet3_tables.sources import opened_to_write as opened_to_write
     from nnet3_tables.specifier import Specifier as Specifier

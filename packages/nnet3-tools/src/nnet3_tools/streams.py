@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import IO, TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 import nnet3_descriptors
@@ -22,12 +21,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 W = TypeVar("W", bound="nnet3_tables.ObjectWriter")
 
-_STANDARD = ("", "-")
-
 
 def is_stream(name: str) -> bool:
     """Whether a name stands for standard output or a command, as in Kaldi."""
-    return name in _STANDARD or nnet3_tables.is_command(name)
+    return name in ("", "-") or nnet3_tables.is_command(name)
 
 
 @contextlib.contextmanager
@@ -62,38 +59,14 @@ def readable(name: str) -> Iterator[PathOrFile]:
         yield name
 
 
-@contextlib.contextmanager
-def writable(name: str) -> Iterator[PathOrFile]:
-    """Gives a target for `write_nnet`: the path itself, standard output, or a command's input.
-
-    Raises:
-        click.ClickException: Standard output cannot be written to.
-        TableError: The command fails or leaves something unread.
-    """
-    if name in _STANDARD:
-        with _standard_output() as stream:
-            yield stream
-    elif nnet3_tables.is_command(name):
-        with nnet3_tables.opened_to_write(name) as stream:
-            yield stream
-    else:
-        yield name
-
-
 def check_tables(rspecifiers: Sequence[str], *wspecifiers: str) -> None:
-    """Raises a TableError if an output table would overwrite an input table, or another output."""
-    written: dict[str, str] = {}
+    """Raises a TableError if an output table would overwrite an input table.
+
+    Each is found when it is replaced, too; this is before anything is computed.
+    """
+    read = [name for each in rspecifiers for name in nnet3_tables.files_of(each)]
     for wspecifier in wspecifiers:
-        specifier = nnet3_tables.Specifier.to_write(wspecifier)
-        read = [name for each in rspecifiers for name in nnet3_tables.files_of(each)]
-        specifier.check_overwrites_none(read)
-        for name in specifier.files:
-            path = os.path.realpath(name)
-            if path in written and not (os.path.exists(path) and not os.path.isfile(path)):
-                raise nnet3_tables.TableError(
-                    f"'{written[path]}' and '{wspecifier}' would both be written to '{name}'"
-                )
-            written[path] = wspecifier
+        nnet3_tables.Specifier.to_write(wspecifier).check_overwrites_none(read)
 
 
 @contextlib.contextmanager
@@ -117,14 +90,14 @@ def read_nnet(name: str) -> Nnet:
 
 
 def write_nnet(nnet: Nnet, name: str, *, binary: bool) -> None:
-    """Writes a network to a file; see `writable`."""
-    with writable(name) as target:
+    """Writes a network to a file, "-" or "| command"."""
+    with nnet3_tables.opened_to_write(name) as target:
         nnet3_descriptors.write_nnet(nnet, target, binary=binary)
 
 
 def write_acoustic_model(model: AcousticModel, name: str, *, binary: bool) -> None:
-    """Writes an acoustic model to a file; see `writable`."""
-    with writable(name) as target:
+    """Writes an acoustic model to a file, "-" or "| command"."""
+    with nnet3_tables.opened_to_write(name) as target:
         nnet3_descriptors.write_acoustic_model(model, target, binary=binary)
 
 
@@ -151,24 +124,15 @@ def print_text(text: str) -> None:
     """Writes text to standard output.
 
     Raises:
-        click.ClickException: Standard output cannot be written to.
+        TableError: Standard output cannot be written to.
     """
-    with _standard_output() as stream:
-        stream.write(text.encode(errors="surrogateescape"))  # names as the system has them
-
-
-@contextlib.contextmanager
-def _standard_output() -> Iterator[IO[bytes]]:
-    if sys.stdout is None:  # which is what Python makes of a descriptor that was closed before
-        raise click.ClickException("cannot use '-': standard output is closed")
-    stream = sys.stdout.buffer
     try:
-        yield stream
-        stream.flush()
-    except BrokenPipeError:  # as under `head`: the reader has what it wanted
+        with nnet3_tables.opened_to_write("-") as stream:
+            stream.write(text.encode(errors="surrogateescape"))  # names as the system has them
+    except nnet3_tables.TableError as error:
+        if isinstance(error.__cause__, BrokenPipeError):  # as under `head`, which has had enough
+            raise error.__cause__ from None
         raise
-    except OSError as error:
-        raise click.ClickException(f"cannot write '-': {error.strerror}") from error
 
 
 def read_text(name: str) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 import nnet3_descriptors
@@ -11,63 +12,59 @@ from nnet3_descriptors import editing
 
 from nnet3_tools import cli, flags, streams
 
+if TYPE_CHECKING:
+    from nnet3_descriptors import Nnet
 
-class ModelChanges(NamedTuple):
-    """The changes of a network that the options name.
 
-    Attributes:
-        nnet_config: Name of a file with config lines; "" for none.
-        edits_config: Name of a file with edit directives; "" for none.
-        edits: Edit directives, separated by semicolons.
-        learning_rate: New learning rate; negative for none.
-        scale: Factor for the parameters.
-        prepare_for_test: Set test mode and collapse components.
-    """
-
-    nnet_config: str
-    edits_config: str
-    edits: str
-    learning_rate: float
-    scale: float
-    prepare_for_test: bool
-
-    def with_config(self, nnet: nnet3_descriptors.Nnet) -> nnet3_descriptors.Nnet:
-        """Returns the network with the nodes and components of --nnet-config."""
-        if not self.nnet_config:
-            return nnet
-        text = streams.read_text(self.nnet_config)
-        with streams.understanding(self.nnet_config):
-            return nnet3_descriptors.parse_config(text, nnet)
-
-    def with_learning_rate(self, nnet: nnet3_descriptors.Nnet) -> nnet3_descriptors.Nnet:
-        """Returns the network with --learning-rate."""
-        rate = self.learning_rate
-        return nnet if rate < 0 else editing.set_learning_rate(nnet, rate)
-
-    def with_edits(self, nnet: nnet3_descriptors.Nnet) -> nnet3_descriptors.Nnet:
-        """Returns the network after --edits-config and --edits."""
-        if not self.edits_config and not self.edits:
-            return nnet
-        with cli.logged("nnet3_descriptors.editing"):
-            if self.edits_config:
-                text = streams.read_text(self.edits_config)
-                with streams.understanding(self.edits_config):
-                    nnet = editing.apply_edits(nnet, text)
-            if self.edits:
-                nnet = editing.apply_edits(nnet, self.edits.replace(";", "\n"))
+def _with_config(nnet: Nnet, name: str) -> Nnet:
+    """The network with the nodes and components of a file; "" for none."""
+    if not name:
         return nnet
+    text = streams.read_text(name)
+    with streams.understanding(name):
+        return nnet3_descriptors.parse_config(text, nnet)
 
-    def scaled(self, nnet: nnet3_descriptors.Nnet) -> nnet3_descriptors.Nnet:
-        """Returns the network with --scale."""
-        return nnet if self.scale == 1.0 else editing.scale(nnet, self.scale)
 
-    def prepared(self, nnet: nnet3_descriptors.Nnet) -> nnet3_descriptors.Nnet:
-        """Returns the network with --prepare-for-test."""
-        if not self.prepare_for_test:
-            return nnet
-        # Kaldi's tools leave dropout and batch-norm in place.
-        options = editing.CollapseOptions(dropout=False, batchnorm=False)
-        return editing.collapse_model(nnet3_descriptors.set_test_mode(nnet), options)
+def _edited(nnet: Nnet, edits: str) -> Nnet:
+    """The network after edit directives, each on a line."""
+    if not edits:
+        return nnet
+    with cli.logged("nnet3_descriptors.editing"):
+        return editing.apply_edits(nnet, edits)
+
+
+def _edited_by_file(nnet: Nnet, name: str) -> Nnet:
+    """The network after the edit directives of a file; "" for none."""
+    text = streams.read_text(name) if name else ""
+    with streams.understanding(name):
+        return _edited(nnet, text)
+
+
+def _prepared(nnet: Nnet, is_wanted: bool) -> Nnet:
+    """The network in test mode, with components collapsed; as it is, if that is not wanted."""
+    if not is_wanted:
+        return nnet
+    # Kaldi's tools leave dropout and batch-norm in place.
+    options = editing.CollapseOptions(dropout=False, batchnorm=False)
+    return editing.collapse_model(nnet3_descriptors.set_test_mode(nnet), options)
+
+
+_CHANGES: dict[str, Callable[[Nnet, Any], Nnet]] = {
+    "nnet_config": _with_config,
+    "edits_config": _edited_by_file,
+    "edits": lambda nnet, edits: _edited(nnet, edits.replace(";", "\n")),
+    "learning_rate": lambda nnet, rate: nnet if rate < 0 else editing.set_learning_rate(nnet, rate),
+    "scale": lambda nnet, factor: nnet if factor == 1.0 else editing.scale(nnet, factor),
+    "prepare_for_test": _prepared,
+}
+"""What each of the options `MODEL_CHANGES` does with a network."""
+
+
+def _changed(nnet: Nnet, options: Mapping[str, Any], *names: str) -> Nnet:
+    """The network after the changes of some options, in this order."""
+    for name in names:
+        nnet = _CHANGES[name](nnet, options[name])
+    return nnet
 
 
 MODEL_CHANGES = (
@@ -81,9 +78,6 @@ MODEL_CHANGES = (
         "Set the test mode of batch-norm and dropout; fold components into others.",
     ),
 )
-"""The options of `ModelChanges`."""
-
-
 _SEEDS = 2**32
 """Seeds are unsigned; as in C, a negative one counts from the largest down."""
 
@@ -116,7 +110,7 @@ def nnet3_init(names: tuple[str, ...], binary: bool, srand: int) -> None:
     cli.log(f"Initialized raw neural net and wrote it to {output_name}")
 
 
-def _with_batchnorm_test_mode(nnet: nnet3_descriptors.Nnet, on: bool) -> nnet3_descriptors.Nnet:
+def _with_batchnorm_test_mode(nnet: Nnet, on: bool) -> Nnet:
     from nnet3_descriptors.components import BatchNormComponent  # with all other types
 
     return nnet.with_components(
@@ -146,13 +140,9 @@ def nnet3_copy(
     The options apply in this order: --nnet-config, --learning-rate, --scale, --edits-config,
     --edits, --prepare-for-test. A file may be "-", "command |" or "| command".
     """
-    changes = ModelChanges(**options)
-    nnet = streams.read_nnet(nnet_in)
-    nnet = changes.scaled(changes.with_learning_rate(changes.with_config(nnet)))
-    nnet = changes.with_edits(nnet)
-    if changes.prepare_for_test:
-        nnet = changes.prepared(nnet)
-    else:
+    order = "nnet_config", "learning_rate", "scale", "edits_config", "edits", "prepare_for_test"
+    nnet = _changed(streams.read_nnet(nnet_in), options, *order)
+    if not options["prepare_for_test"]:
         nnet = _with_batchnorm_test_mode(nnet, batchnorm_test_mode)
     streams.write_nnet(nnet, nnet_out, binary=binary)
     cli.log(f"Copied raw neural net from {nnet_in} to {nnet_out}")
@@ -186,16 +176,15 @@ def nnet3_am_copy(
     """
     import nnet3_graph
 
-    changes = ModelChanges(**options)
     model = streams.read(nnet3_descriptors.read_acoustic_model, model_in)
     nnet = model.nnet
     if set_raw_nnet:
         nnet = streams.read_nnet(set_raw_nnet)
-    nnet = changes.with_config(nnet)
+    nnet = _changed(nnet, options, "nnet_config")
     if convert_repeated_to_block:
         nnet = editing.convert_repeated_to_block(nnet)
-    nnet = changes.with_edits(changes.with_learning_rate(nnet))
-    nnet = changes.prepared(changes.scaled(nnet))
+    order = "learning_rate", "edits_config", "edits", "scale", "prepare_for_test"
+    nnet = _changed(nnet, options, *order)
     changed = model.with_nnet(nnet, context=nnet3_graph.compute_context(nnet))
     if changed.priors.size != model.priors.size:
         cli.warn(
@@ -245,7 +234,7 @@ def nnet3_average(names: tuple[str, ...], binary: bool, weights: str) -> None:
     if len(names) < 2:
         raise cli.ArgumentCountError(f"expected two files at least, got {len(names)}")
     *input_names, output_name = names
-    total: nnet3_descriptors.Nnet | None = None
+    total: Nnet | None = None
     for name, weight in zip(
         input_names, _normalized_weights(weights, len(input_names)), strict=True
     ):

@@ -278,7 +278,8 @@ def _write_scores(
     done = failed = 0
     total = squares = 0.0
     with nnet3_tables.opened_to_write(scores_out) as file:
-        for trials in _batches(_trials(trials_in)):
+        all_trials = _trials(trials_in)
+        for trials in iter(lambda: list(itertools.islice(all_trials, _AT_A_TIME)), []):
             known = [each for each in trials if _is_known(*each, train.rows, test.rows)]
             failed += len(trials) - len(known)
             one = [train.rows[first] for first, _ in known]
@@ -306,22 +307,14 @@ def _trials(name: str) -> Iterator[tuple[str, str]]:
     """The keys of each line of a file.
 
     Raises:
+        TableError: it cannot be read, or is not UTF-8.
         click.ClickException: a line has not two keys.
     """
-    with nnet3_tables.opened(name) as stream:
-        for number, line in enumerate(stream, 1):
-            try:
-                first, second = [word.decode() for word in line.split()]
-            except ValueError:  # another number of words, or no UTF-8
-                raise click.ClickException(
-                    f"{name}, line {number}: expected two keys, found {line[:60]!r}"
-                ) from None
-            yield first, second
-
-
-def _batches(trials: Iterator[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
-    while batch := list(itertools.islice(trials, _AT_A_TIME)):
-        yield batch
+    for place, words in nnet3_tables.lines(name):
+        if len(words) != 2:
+            found = " ".join(words)[:60]
+            raise click.ClickException(f"{place}: expected two keys, found {found!r}")
+        yield words[0], words[1]
 
 
 def _is_known(first: str, second: str, train: Mapping[str, int], test: Mapping[str, int]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import attrs
 import click
@@ -13,10 +13,6 @@ import nnet3_tables
 from nnet3_descriptors import Nnet3Error
 
 from nnet3_tools import cli, streams
-
-if TYPE_CHECKING:
-    from nnet3_descriptors.files import Reader
-
 
 T = TypeVar("T")
 
@@ -156,32 +152,22 @@ def read_vectors(rspecifier: str) -> Iterator[tuple[str, nnet3_tables.FloatArray
     Raises:
         TableError: the table cannot be read, or has something else.
     """
-    for entry in nnet3_tables.read_objects(rspecifier, _vector):
+    for entry in nnet3_tables.read_objects(rspecifier, lambda reader: reader.vector().copy()):
         yield entry.key, entry.value
-
-
-def _vector(reader: Reader) -> nnet3_tables.FloatArray:
-    return reader.vector().copy()
 
 
 def read_speakers(rspecifier: str) -> Iterator[tuple[str, list[str]]]:
     """The speakers of a table, and the utterances of each.
 
     Raises:
-        click.ClickException: a line is not text, or a speaker has no utterances.
+        TableError: the table cannot be read, or is not UTF-8.
+        click.ClickException: a line is empty, or a speaker has no utterances.
     """
     target = nnet3_tables.Specifier.to_read(rspecifier, is_text=True).target
-    with nnet3_tables.opened(target) as stream:
-        for number, line in enumerate(stream, 1):
-            try:
-                speaker, *utterances = [word.decode() for word in line.split()]
-            except ValueError:  # no word, or no UTF-8
-                raise click.ClickException(
-                    f"{target}, line {number}: expected a speaker and utterances, found "
-                    f"{line[:60]!r}"
-                ) from None
-            if not utterances:
-                raise click.ClickException(
-                    f"{target}, line {number}: the speaker '{speaker}' has no utterances"
-                )
-            yield speaker, utterances
+    for place, words in nnet3_tables.lines(target):
+        if not words:
+            raise click.ClickException(f"{place}: expected a speaker and utterances, found none")
+        speaker, *utterances = words
+        if not utterances:
+            raise click.ClickException(f"{place}: the speaker '{speaker}' has no utterances")
+        yield speaker, utterances
