@@ -16,7 +16,7 @@ from nnet3_descriptors.editing import (
     scale,
 )
 from nnet3_graph import compute_context
-from nnet3_tools.models.describing import context_of
+from nnet3_report import context_of
 from reference_cases import (
     DIGITS_EXAMPLE,
     DIGITS_REFERENCE,

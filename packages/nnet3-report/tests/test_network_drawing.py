@@ -11,7 +11,6 @@ from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_report import (
     Arc,
-    Axes,
     Box,
     boxes_svg,
     curves_svg,
@@ -236,7 +235,7 @@ def test_names_of_curves() -> None:
     """Names of curves that end at the top lie apart, below the top of the drawing."""
     xs = np.arange(3.0)
     curves = dict.fromkeys(("first", "second", "third"), (xs, xs))
-    svg = curves_svg(curves, Axes(title="Three", x_title="step"))
+    svg = curves_svg(curves, title="Three", x_title="step")
 
     heights = [float(y) for y in re.findall(r'class="legend \w+" x="\d+" y="([\d.]+)"', svg)]
     assert sorted(heights) == [TOP + 4, TOP + LINE + 4, TOP + 2 * LINE + 4]
@@ -274,8 +273,8 @@ def test_inputs_and_outputs_say_what_they_are(nnet: Nnet) -> None:
 def test_levels_of_numbers_of_things() -> None:
     """Nobody reads "1.5 jobs" beside a curve of whole numbers; without names it is wider."""
     curve = np.arange(3.0), np.array([1.0, 2.0, 1.0])
-    axes = Axes(title="Jobs", x_title="iteration", y_start=0.0, y_step=1.0)
-    named, nameless = (curves_svg({name: curve}, axes) for name in ("jobs", ""))
+    axes = {"title": "Jobs", "x_title": "iteration", "y_start": 0.0, "y_step": 1.0}
+    named, nameless = (curves_svg({name: curve}, **axes) for name in ("jobs", ""))
 
     assert re.findall(r'class="tick"[^>]*>([^<]*)<', nameless) == ["0", "1", "2"]
     ends = [float(re.findall(r"L ([\d.]+) [\d.]+\"", svg)[0]) for svg in (named, nameless)]
@@ -287,7 +286,7 @@ def test_levels_of_numbers_of_things() -> None:
 )
 def test_curves_of_any_numbers(ends: tuple[float, float]) -> None:
     """Values that hardly differ, and the largest that there are, have a picture and no warning."""
-    svg = curves_svg({"loss": (np.arange(2.0), np.array(ends))}, Axes(title="Loss", x_title="step"))
+    svg = curves_svg({"loss": (np.arange(2.0), np.array(ends))}, title="Loss", x_title="step")
 
     assert 1 < svg.count('class="tick"') < 10
     assert "nan" not in svg

@@ -7,12 +7,12 @@ from nnet3_descriptors.lazy_exports import on_first_use
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
-    from nnet3_report.curves import Axes as Axes
     from nnet3_report.curves import curves_svg as curves_svg
     from nnet3_report.curves import memory_svg as memory_svg
     from nnet3_report.curves import with_unit as with_unit
     from nnet3_report.layers import Layer as Layer
     from nnet3_report.layers import Read as Read
+    from nnet3_report.layers import context_of as context_of
     from nnet3_report.layers import frames_read as frames_read
     from nnet3_report.layers import layers_of as layers_of
     from nnet3_report.notebook import computation_html as computation_html

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 
@@ -55,15 +54,21 @@ STYLE = (
 )
 
 
-def _short(number: float) -> str:
-    return f"{number:.3g}"
+def curves_svg(
+    curves: Mapping[str, tuple[Array, Array]],
+    *,
+    title: str,
+    x_title: str,
+    x_ticks: Sequence[tuple[float, str]] = (),
+    y_text: Callable[[float], str] = "{:.3g}".format,
+    y_start: float | None = None,
+    y_step: float = 0.0,
+) -> str:
+    """Draws curves, each with its name at its end.
 
-
-@attrs.frozen(kw_only=True)
-class Axes:
-    """The titles of a drawing and its axes.
-
-    Attributes:
+    Args:
+        curves: By name, horizontal and vertical coordinates, (points,) each; points that are not
+            finite are left out.
         title: The subject of the drawing, for people who cannot see it.
         x_title: Stands below it.
         x_ticks: Numbers that stand at their places below it, with their text.
@@ -71,23 +76,6 @@ class Axes:
         y_start: A number at or below which the axis on the left begins; None for the lowest number
             of the curves.
         y_step: The least distance of the levels on the left, 1 for numbers of things; 0 for any.
-    """
-
-    title: str
-    x_title: str
-    x_ticks: Sequence[tuple[float, str]] = ()
-    y_text: Callable[[float], str] = _short
-    y_start: float | None = None
-    y_step: float = 0.0
-
-
-def curves_svg(curves: Mapping[str, tuple[Array, Array]], axes: Axes) -> str:
-    """Draws curves, each with its name at its end.
-
-    Args:
-        curves: By name, horizontal and vertical coordinates, (points,) each; points that are not
-            finite are left out.
-        axes: The labels of the axes.
 
     Returns:
         An SVG element. It can be a file, or part of an HTML page, whose colour of text it takes; a
@@ -98,8 +86,8 @@ def curves_svg(curves: Mapping[str, tuple[Array, Array]], axes: Axes) -> str:
         np.concatenate([*(each[which] for each in finite.values()), np.zeros(0)])
         for which in (0, 1)
     )
-    y_range = _range(all_y if axes.y_start is None else np.append(all_y, axes.y_start))
-    levels = _levels(*y_range, axes.y_step)
+    y_range = _range(all_y if y_start is None else np.append(all_y, y_start))
+    levels = _levels(*y_range, y_step)
     lowest, highest = float(levels[0]), float(levels[-1])
     first, last = _range(all_x)
     right = WIDTH - (RIGHT if any(curves) else NAMELESS)
@@ -111,9 +99,9 @@ def curves_svg(curves: Mapping[str, tuple[Array, Array]], axes: Axes) -> str:
     def y_of(values: Array) -> Array:
         return TOP + inner_height * (highest - values) / (highest - lowest)
 
-    ticks = [(float(x_of(np.array(x))), text) for x, text in axes.x_ticks]
+    ticks = [(float(x_of(np.array(x))), text) for x, text in x_ticks]
     heights = zip(levels.tolist(), y_of(levels).tolist(), strict=True)
-    shapes = list(_grid([(at, axes.y_text(y)) for y, at in heights], ticks, right))
+    shapes = list(_grid([(at, y_text(y)) for y, at in heights], ticks, right))
     ends = {name: float(y_of(ys[-1])) for name, (_, ys) in finite.items() if len(ys)}
     names_at = _apart(ends, LINE, TOP, HEIGHT - BOTTOM)
     for number, (name, (xs, ys)) in enumerate(finite.items()):
@@ -128,15 +116,14 @@ def curves_svg(curves: Mapping[str, tuple[Array, Array]], axes: Axes) -> str:
             f'<text class="legend {kind}" x="{right + 10}" y="{at:g}">{escape(name)}</text>'
         )
     middle = LEFT + inner_width / 2
-    shapes.append(
-        f'<text class="axis" x="{middle:g}" y="{HEIGHT - 6}">{escape(axes.x_title)}</text>'
-    )
+    shapes.append(f'<text class="axis" x="{middle:g}" y="{HEIGHT - 6}">{escape(x_title)}</text>')
     head = (
         '<svg xmlns="http://www.w3.org/2000/svg" class="nnet3-curves" role="img" '
         f'viewBox="0 0 {WIDTH} {HEIGHT}">'
     )
-    title = f"<title>{escape(axes.title)}</title>"
-    return "\n".join([head, title, f"<style>{STYLE}</style>", *shapes, "</svg>"])
+    return "\n".join(
+        [head, f"<title>{escape(title)}</title>", f"<style>{STYLE}</style>", *shapes, "</svg>"]
+    )
 
 
 def _grid(
@@ -218,12 +205,10 @@ def memory_svg(curves: Mapping[str, npt.NDArray[np.int64]]) -> str:
     points = {name: _thinned(values) for name, values in curves.items()}
     return curves_svg(
         {name: (np.linspace(0, 1, len(values)), values) for name, values in points.items()},
-        Axes(
-            title="Bytes of matrices over the course of the program",
-            x_title="commands, first to last",
-            y_text=with_unit,
-            y_start=0.0,
-        ),
+        title="Bytes of matrices over the course of the program",
+        x_title="commands, first to last",
+        y_text=with_unit,
+        y_start=0.0,
     )
 
 

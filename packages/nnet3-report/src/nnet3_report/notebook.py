@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-import numpy as np
 from nnet3_computation import live_bytes, text
 from nnet3_descriptors.indexes import N, T
 
 from nnet3_report import curves, layers, svg
-from nnet3_report.curves import Axes, curves_svg
 from nnet3_report.layers import context_of
 
 if TYPE_CHECKING:
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
     from nnet3_descriptors import AcousticModel, Nnet
     from nnet3_graph import ComputationGraph
     from nnet3_training import Trainer
-    from nnet3_training.recipes import Diagnostics, Figure, TrainingRun
+    from nnet3_training.recipes import Diagnostics, TrainingRun
 
 
 MOST_LINES = 1000
@@ -148,10 +146,12 @@ def training_run_html(run: TrainingRun) -> str:
 
     The curves leave out network 0, which is not trained.
     """
+    from nnet3_report.pages.training_page import objectives  # with the templates of pages
+
     diagnostics = run.diagnostics
     names = sorted({name for each in diagnostics.values() for name in each.held_out})
     drawings = "".join(
-        f"<div style='max-width: 640px'>{_objectives(name, diagnostics)}</div>" for name in names
+        f"<div style='max-width: 640px'>{objectives(run, name)}</div>" for name in names
     )
     rows = [
         (
@@ -165,21 +165,6 @@ def training_run_html(run: TrainingRun) -> str:
     ]
     headings = ("iteration", "rate", "jobs", "seconds", *(f"held-out: {name}" for name in names))
     return f"<div><p>{escape(repr(run))}</p>{drawings}{html_table(headings, rows)}</div>"
-
-
-def _objectives(output: str, diagnostics: Mapping[int, Diagnostics]) -> str:
-    found: dict[str, dict[int, Figure | None]] = {
-        "train": {number: each.train.get(output) for number, each in diagnostics.items()},
-        "held-out": {number: each.held_out.get(output) for number, each in diagnostics.items()},
-    }
-    curves = {}
-    for name, figures in found.items():
-        known = {number: each.per_frame for number, each in figures.items() if each and number}
-        curves[name] = (np.array([*known], np.float64), np.array([*known.values()], np.float64))
-    ends = sorted({float(x) for xs, _ in curves.values() for x in xs})
-    ticks = [(x, f"{x:g}") for x in ends[:: max(1, len(ends) // 6)]]
-    title = f"Objective of {output}, per frame"
-    return curves_svg(curves, Axes(title=title, x_title=f"{title}, by iteration", x_ticks=ticks))
 
 
 def _figure(diagnostics: Diagnostics | None, output: str) -> str:

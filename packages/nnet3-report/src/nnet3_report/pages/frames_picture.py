@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -57,14 +56,23 @@ def frames_svg(nnet: Nnet, graph: ComputationGraph, layers: Sequence[Layer]) -> 
     last = max(int(frames[-1]) for _, frames in rows)
     letters = max(len(_name(layer)) for layer, _ in rows)
     left = 20 + LETTER * letters
-    scale = _Scale(
-        first=first, last=last, left=left, step=(WIDTH - left - NUMBERS) / (last + 1 - first)
-    )
+    step = (WIDTH - left - NUMBERS) / (last + 1 - first)
     height = TOP + ROW * len(rows) + 6
-    shapes = [
-        *_axis(scale, height),
-        *(shape for n, row in enumerate(rows) for shape in _row(*row, TOP + ROW * n, scale)),
-    ]
+
+    def x_of(frame: float) -> float:
+        return left + (frame - first) * step
+
+    shapes = [f'<text class="name" x="{left - 10:.1f}" y="14">frame</text>']
+    shapes += _axis(first, last, step, x_of, height)
+    for number, (layer, frames) in enumerate(rows):
+        y, kind = TOP + ROW * number, "row" if layer.kind == "layer" else "asked"
+        shapes.append(f'<g class="{kind}"><title>{_described(layer, frames)}</title>')
+        name = escape(_name(layer))
+        shapes.append(f'<text class="name" x="{left - 10:.1f}" y="{y + 12}">{name}</text>')
+        shapes += _blocks(frames, step, x_of, y)
+        shapes.append(
+            f'<text class="count" x="{WIDTH - 4}" y="{y + 12}">{len(frames):,}</text></g>'
+        )
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="nnet3-frames" width="{WIDTH}" '
         f'height="{height}" viewBox="0 0 {WIDTH} {height}" role="img">'
@@ -73,40 +81,20 @@ def frames_svg(nnet: Nnet, graph: ComputationGraph, layers: Sequence[Layer]) -> 
     return "\n".join([head, title, f"<style>{STYLE}</style>", *shapes, "</svg>"])
 
 
-class _Scale(NamedTuple):
-    """The places of frames in the drawing.
-
-    Attributes:
-        first: The first frame.
-        last: The last frame.
-        left: Pixels from the left edge to the first frame.
-        step: Pixels of a frame.
-    """
-
-    first: int
-    last: int
-    left: float
-    step: float
-
-    def x(self, frame: float) -> float:
-        """Pixels from the left edge to the beginning of a frame."""
-        return self.left + (frame - self.first) * self.step
-
-
 def _frames_of(nnet: Nnet, graph: ComputationGraph, layer: Layer) -> Frames:
     """The frames of a layer's last node, (frames,) ascending, without rows that only pad."""
     times = graph.index_set(nnet.node_index(layer.nodes[-1])).indexes[:, T]
     return np.unique(times[times != NO_TIME]).astype(np.int64)
 
 
-def _axis(scale: _Scale, height: int) -> Iterator[str]:
+def _axis(
+    first: int, last: int, step: float, x_of: Callable[[float], float], height: int
+) -> Iterator[str]:
     """Lines at round frames, about eight of them."""
-    yield f'<text class="name" x="{scale.left - 10:.1f}" y="14">frame</text>'
-    first, last = scale.first, scale.last
     rounds = (1, 2, 5, 10, 20, 50, 100, 200, 500, last + 2 - first)
-    every = next(n for n in rounds if n * scale.step > 80)
+    every = next(n for n in rounds if n * step > 80)
     for frame in range(-(-first // every) * every, last + 1, every):
-        x = scale.x(frame + 0.5)
+        x = x_of(frame + 0.5)
         yield f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{TOP - 4}" y2="{height}"/>'
         yield f'<text class="tick" x="{x:.1f}" y="14">{frame}</text>'
 
@@ -116,14 +104,13 @@ def _name(layer: Layer) -> str:
     return name if len(name) <= MOST_LETTERS else f"{name[: MOST_LETTERS - 1]}…"
 
 
-def _row(layer: Layer, frames: Frames, y: float, scale: _Scale) -> Iterator[str]:
-    """The name, a block for each run of frames, and the number of frames."""
-    count, step = f"{len(frames):,}", scale.step
+def _described(layer: Layer, frames: Frames) -> str:
     what = "frame" if len(frames) == 1 else "frames"
-    yield f'<g class="{"row" if layer.kind == "layer" else "asked"}">'
-    yield f"<title>{escape(layer.name)}: {count} {what}, {frames[0]} to {frames[-1]}</title>"
-    left = f"{scale.left - 10:.1f}"
-    yield f'<text class="name" x="{left}" y="{y + 12}">{escape(_name(layer))}</text>'
+    return f"{escape(layer.name)}: {len(frames):,} {what}, {frames[0]} to {frames[-1]}"
+
+
+def _blocks(frames: Frames, step: float, x_of: Callable[[float], float], y: float) -> Iterator[str]:
+    """A block for each run of frames, or for each frame if there is room."""
     gap = min(1.0, step / 4)
     ends = np.arange(len(frames) - 1)
     if step < 3:  # too narrow for blocks of their own
@@ -131,6 +118,5 @@ def _row(layer: Layer, frames: Frames, y: float, scale: _Scale) -> Iterator[str]
         ends = np.flatnonzero((distances > 1) & (distances * step > 1.5))
     begins = frames[np.concatenate([[0], ends + 1]).astype(int)]
     for begin, end in zip(begins, frames[np.append(ends, len(frames) - 1)], strict=True):
-        x, width = scale.x(begin), (end + 1 - begin) * step - gap
+        x, width = x_of(begin), (end + 1 - begin) * step - gap
         yield f'<rect x="{x:.1f}" y="{y + 2}" width="{width:.1f}" height="{ROW - 5}"/>'
-    yield f'<text class="count" x="{WIDTH - 4}" y="{y + 12}">{count}</text></g>'

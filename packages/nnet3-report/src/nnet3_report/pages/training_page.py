@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_training.recipes import Figure, IterationRecord, TrainingRun
 
-from nnet3_report.curves import Axes, curves_svg
+from nnet3_report.curves import curves_svg
 from nnet3_report.pages.rendering import rendered
 
 JOBS = "Jobs"
@@ -103,7 +103,7 @@ def _drawings(run: TrainingRun) -> list[tuple[str, str]]:
     outputs = sorted({name for each in run.diagnostics.values() for name in each.held_out})
     drawings = []
     for output in outputs:
-        drawings.append((f"Objective of {output}, per frame", _objectives(run, output)))
+        drawings.append((f"Objective of {output}, per frame", objectives(run, output)))
         shares = _diagnosed(run, output, lambda figure: figure.accuracy)
         if np.isfinite(shares["held out"][1]).any():
             title = f"Accuracy at {output}: share of frames that are right"
@@ -140,7 +140,7 @@ def _frames_per_second(record: IterationRecord) -> float:
     return frames / record.seconds if record.seconds else math.nan
 
 
-def _objectives(run: TrainingRun, output: str) -> str:
+def objectives(run: TrainingRun, output: str) -> str:
     """Draws the objectives of the diagnostics, and of the jobs while they trained.
 
     The objectives of the untrained network, and of jobs that diverged, are left out: they would
@@ -180,7 +180,8 @@ def _drawn(
     title: str, curves: Mapping[str, tuple[Array, Array]], *, y_start: float | None = None
 ) -> str:
     numbers = np.concatenate([np.zeros(0), *(xs for xs, _ in curves.values())])
-    axes = Axes(
+    return curves_svg(
+        curves,
         title=title,
         x_title="iteration",
         x_ticks=[(x, f"{x:g}") for x in round_iterations(numbers)],
@@ -188,7 +189,6 @@ def _drawn(
         y_start=y_start,
         y_step=1.0 if title == JOBS else 0.0,
     )
-    return curves_svg(curves, axes)
 
 
 def round_iterations(numbers: Array) -> list[int]:

@@ -18,14 +18,6 @@ if TYPE_CHECKING:
     from nnet3_computation import ComputationRequest
 
 
-def context_of(nnet: nnet3_descriptors.Nnet) -> tuple[int, int] | None:
-    """Returns left and right context in frames; None where a network has none."""
-    try:
-        return nnet3_graph.compute_context(nnet)
-    except nnet3_graph.ContextError:
-        return None
-
-
 _STYLES: dict[str, dict[str, object]] = {
     "branch": {"dim": True},
     "input": {"bold": True, "fg": "cyan"},
@@ -71,7 +63,7 @@ def nnet3_info(nnet_in: str, tree: bool) -> None:
     """
     nnet = streams.read_nnet(nnet_in)
     if not tree:
-        streams.print_text(nnet.info(context_of(nnet)))
+        streams.print_text(nnet.info(drawing.context_of(nnet)))
     elif is_coloured():
         streams.print_text(drawing.format_tree(nnet, paint, width=terminal_width()))
     else:
@@ -82,7 +74,7 @@ def nnet3_info(nnet_in: str, tree: bool) -> None:
 def nnet3_am_info(model_in: str) -> None:
     """Print dimensions, priors and the network of the acoustic model MODEL-IN, a .mdl file."""
     model = streams.read(nnet3_descriptors.read_acoustic_model, model_in)
-    streams.print_text(model.info(context_of(model.nnet)))
+    streams.print_text(model.info(drawing.context_of(model.nnet)))
 
 
 USUAL_FRAMES, USUAL_UTTERANCE = 50, 200
