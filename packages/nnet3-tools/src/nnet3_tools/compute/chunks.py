@@ -98,24 +98,24 @@ def compute_chunks(
     tables = [options.pop(name) for name in ("ivectors", "online_ivectors", "utt2spk")]
     chunk_options = _taken(nnet3.ChunkOptions, options)
     score_options = nnet3.ScoreOptions(**options)
-    has_ivectors = any(tables[:2])
     inputs.check_ivector_options(tables[0], tables[1], chunk_options.online_ivector_period)
     if jobs or dask:
         run.check_shards(filter(None, tables))
     model = run.load_model()
     recordings = run.recordings(model)
     if recordings is not None:
-        has_ivectors = recordings.takes_ivectors(has_ivectors)
         chunk_options = attrs.evolve(chunk_options, online_ivector_period=recordings.ivector_period)
     inputs.check_model(
-        run.model_in, model, has_ivectors=has_ivectors, use_priors=score_options.use_priors
+        run.model_in,
+        model,
+        recordings,
+        has_ivectors=any(tables[:2]),
+        use_priors=score_options.use_priors,
     )
     score_options.check(model.priors)
     inputs.log_rounding(chunk_options, model)
     change = None if make_change is None else make_change(model)
-    with inputs.opened_ivectors(*tables) as ivectors_of:
-        if recordings is not None:
-            ivectors_of = recordings.ivectors_of
+    with inputs.opened_ivectors(tables, recordings) as ivectors_of:
         if jobs or dask:
             fields = attrs.asdict(chunk_options) | attrs.asdict(score_options)
             return run.write_by_workers(
@@ -247,27 +247,31 @@ def nnet3_compute_looped(
     inputs.check_ivector_options(ivectors, online_ivectors, online_ivector_period)
     model = run.load_model()
     options = run.of_folder(options)
-    has_ivectors = bool(ivectors or online_ivectors)
     if (recordings := run.recordings(model)) is not None:
-        has_ivectors = recordings.takes_ivectors(has_ivectors)
         online_ivector_period = recordings.ivector_period
     inputs.check_model(
-        run.model_in, model, has_ivectors=has_ivectors, use_priors=options["use_priors"]
+        run.model_in,
+        model,
+        recordings,
+        has_ivectors=bool(ivectors or online_ivectors),
+        use_priors=options["use_priors"],
     )
     model.stream(**options)  # raises errors of the network before a table is opened
     lengths = {name: options[name] for name in ("frames_per_chunk", "frame_subsampling_factor")}
     inputs.log_rounding(nnet3.ChunkOptions(**lengths), model)
-    with inputs.opened_ivectors(ivectors, online_ivectors, utt2spk) as ivectors_of:
-        if recordings is not None:
-            ivectors_of = recordings.ivectors_of
+    tables = ivectors, online_ivectors, utt2spk
+    with inputs.opened_ivectors(tables, recordings) as ivectors_of:
 
         def prepare(utterance: str, frames: nnet3_tables.FloatArray) -> nnet3.Work:
             ivector, online = ivectors_of(utterance)
             return _work(model, frames, ivector, online, online_ivector_period, options)
 
-        tables = filter(None, (ivectors, utt2spk, online_ivectors))
         return run.write(
-            model, nnet3_tables.MatrixWriter, prepare, tables=tables, recordings=recordings
+            model,
+            nnet3_tables.MatrixWriter,
+            prepare,
+            tables=filter(None, tables),
+            recordings=recordings,
         )
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import IO, TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING
 
 import click
 import nnet3_runtime_cuda
@@ -15,9 +14,11 @@ import nnet3_tables
 from nnet3_descriptors import Nnet3Error
 
 from nnet3_tools import cli, progress
+from nnet3_tools.speech.tables import recordings
 
 if TYPE_CHECKING:
     from nnet3 import ChunkOptions, Model
+    from nnet3_speech import Recording
 
 
 def _text(name: str, help_text: str) -> cli.Parameter:
@@ -108,18 +109,31 @@ def check_ivector_options(ivectors: str, online_ivectors: str, period: int) -> N
         raise click.UsageError("--online-ivectors needs --online-ivector-period=FRAMES")
 
 
-def check_model(model_in: str, model: Model, *, has_ivectors: bool, use_priors: bool) -> None:
+def check_model(
+    model_in: str,
+    model: Model,
+    recordings: Recordings | None,
+    *,
+    has_ivectors: bool,
+    use_priors: bool,
+) -> None:
     """Checks that the options fit the network, so that not every utterance fails.
 
     Args:
         model_in: Its name.
         model: The model.
+        recordings: What the table has instead of features, if it has.
         has_ivectors: Whether the options name a table of i-vectors.
         use_priors: Whether priors are asked for.
 
     Raises:
+        click.UsageError: a table of i-vectors is given for recordings, whose own are computed.
         RunError: i-vectors or priors are missing, or i-vectors are not wanted.
     """
+    if recordings is not None:
+        if has_ivectors:
+            raise click.UsageError("the i-vectors of WAV files are computed; expected no table")
+        has_ivectors = model.ivector_dim > 0
     if model.ivector_dim and not has_ivectors:
         raise nnet3_runtime_cuda.RunError(
             f"{model_in} takes i-vectors of dimension {model.ivector_dim}; expected --ivectors "
@@ -153,22 +167,30 @@ Ivectors = tuple["nnet3_tables.FloatArray | None", "nnet3_tables.FloatArray | No
 
 @contextlib.contextmanager
 def opened_ivectors(
-    ivectors: str, online_ivectors: str, utt2spk: str
+    tables: Sequence[str], recordings: Recordings | None
 ) -> Iterator[Callable[[str], Ivectors]]:
-    """A context with a function that gives the i-vectors of an utterance, by the options' tables.
+    """A context with a function that gives the i-vectors of an utterance.
 
     It raises a LackingError if the utterance has no i-vector, or no speaker, and a TableError if
     the i-vector cannot be read.
 
+    Args:
+        tables: Those of --ivectors, --online-ivectors and --utt2spk; "" for none.
+        recordings: What the table of features has instead, if it has; then theirs.
+
     Raises:
         TableError: a table cannot be read, or the command that it comes from fails.
     """
-    with contextlib.ExitStack() as tables:
+    ivectors, online_ivectors, utt2spk = tables
+    if recordings is not None:
+        yield recordings.ivectors_of
+        return
+    with contextlib.ExitStack() as stack:
         vectors = matrices = None
         if ivectors:
-            vectors = tables.enter_context(nnet3_tables.VectorLookup(ivectors))
+            vectors = stack.enter_context(nnet3_tables.VectorLookup(ivectors))
         if online_ivectors:
-            matrices = tables.enter_context(nnet3_tables.MatrixLookup(online_ivectors))
+            matrices = stack.enter_context(nnet3_tables.MatrixLookup(online_ivectors))
         speakers = nnet3_tables.read_tokens(utt2spk) if utt2spk else None
 
         def ivectors_of(utterance: str) -> Ivectors:
@@ -195,9 +217,6 @@ _MARKS = (b"RIFF", b"RIFX")
 
 Samples = tuple["nnet3_tables.FloatArray", float]
 """Samples (n,) in the units of 16-bit integers, and their rate."""
-
-
-_Opened = Callable[[], AbstractContextManager[IO[bytes]]]
 
 
 def has_recordings(features: str) -> bool:
@@ -243,28 +262,18 @@ class Recordings:
         self._ivectors: nnet3_tables.FloatArray | None = None
         self.ivector_period = model.feature_pipeline().ivector_period
 
-    def takes_ivectors(self, is_given: bool) -> bool:
-        """Whether the model takes i-vectors, which are computed.
-
-        Raises:
-            click.UsageError: a table of i-vectors is given.
-        """
-        if is_given:
-            raise click.UsageError("the i-vectors of WAV files are computed; expected no table")
-        return self._model.ivector_dim > 0
-
     def __iter__(self) -> Iterator[tuple[str, Callable[[], nnet3_tables.FloatArray]]]:
         """The key of each recording, and a function that computes its features (frames, dim)."""
-        for key, opened in nnet3_tables.read_files(self._table):
-            yield key, partial(self._features, opened)
+        for key, read in recordings(self._table):
+            yield key, partial(self._features, read)
 
     def samples(self) -> Iterator[tuple[str, Callable[[], Samples]]]:
         """The key of each recording, and a function that reads its samples."""
-        for key, opened in nnet3_tables.read_files(self._table):
-            yield key, partial(_samples, opened)
+        for key, read in recordings(self._table):
+            yield key, partial(samples_of, read)
 
-    def _features(self, opened: _Opened) -> nnet3_tables.FloatArray:
-        found = self._model.features(_samples(opened))
+    def _features(self, read: Callable[[], Recording]) -> nnet3_tables.FloatArray:
+        found = self._model.features(samples_of(read))
         self._ivectors = found.online_ivectors
         return found.features
 
@@ -273,16 +282,13 @@ class Recordings:
         return None, self._ivectors
 
 
-def _samples(opened: _Opened) -> Samples:
+def samples_of(read: Callable[[], Recording]) -> Samples:
     """Reads a recording.
 
     Raises:
         RunError, SpeechError: it has several channels, or cannot be read.
     """
-    import nnet3_speech
-
-    with opened() as file:
-        recording = nnet3_speech.read_wav(cast(BinaryIO, file))
+    recording = read()
     if len(recording.samples) != 1:
         raise nnet3_runtime_cuda.RunError(
             f"expected a recording of one channel, found {len(recording.samples)}"

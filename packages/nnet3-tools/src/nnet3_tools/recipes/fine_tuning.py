@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 import click
 import nnet3_descriptors
-import nnet3_tables
 import nnet3_training
 from nnet3_training import egs, recipes
 from nnet3_training.chain import graphs
@@ -18,11 +16,13 @@ from nnet3_training.chain import graphs
 from nnet3_tools import cli, streams
 from nnet3_tools.chain.making_egs import NO_SUPERVISION
 from nnet3_tools.chain.train import read_den_fst
+from nnet3_tools.compute import inputs
 from nnet3_tools.egs import forms, making
 from nnet3_tools.recipes import runs
+from nnet3_tools.speech.tables import recordings
 
 if TYPE_CHECKING:
-    from nnet3_speech import ModelFolder
+    from nnet3_speech import ModelFolder, Recording
 
 
 SUBSAMPLING = 3
@@ -210,12 +210,10 @@ def utterances_of(
     data: TuningData, origin: Origin, transcripts: graphs.Transcripts, step: int
 ) -> Iterator[egs.Utterance]:
     """The utterances that have a transcript; warns of others, and of those that are too short."""
-    from nnet3_tools.compute.inputs import has_recordings
-
     assert data.features is not None
-    if has_recordings(data.features):
+    if inputs.has_recordings(data.features):
         made = _maker_of_recordings(data, origin, transcripts, step)
-        return making.usable_utterances(made, nnet3_tables.read_files(data.features))
+        return making.usable_utterances(made, recordings(data.features))
     if origin.reads_ivectors and not data.online_ivectors:
         raise click.UsageError("the model reads i-vectors: expected --online-ivectors")
     options = {
@@ -235,7 +233,7 @@ def _maker_of_recordings(
     data: TuningData, origin: Origin, transcripts: graphs.Transcripts, step: int
 ) -> Callable[[str, Any], egs.Utterance]:
     """Returns a function that makes the utterance of a recording."""
-    from nnet3_speech import FeaturePipeline, SpeechError, read_wav
+    from nnet3_speech import FeaturePipeline
 
     if data.online_ivectors:
         raise click.UsageError("--online-ivectors are for features; recordings have their own")
@@ -246,14 +244,10 @@ def _maker_of_recordings(
         )
     pipeline = FeaturePipeline.of(origin.folder)
 
-    def made(key: str, opened: Callable[[], AbstractContextManager[IO[bytes]]]) -> egs.Utterance:
+    def made(key: str, read: Callable[[], Recording]) -> egs.Utterance:
         try:
-            with opened() as file:
-                recording = read_wav(cast(BinaryIO, file))
-            if len(recording.samples) != 1:
-                raise SpeechError(f"expected one channel, found {len(recording.samples)}")
-            found = pipeline.compute(recording.samples[0], recording.rate)
-        except SpeechError as error:
+            found = pipeline.compute(*inputs.samples_of(read))
+        except nnet3_descriptors.Nnet3Error as error:
             raise nnet3_training.ExampleError(f"utterance '{key}': {error}") from error
         if origin.reads_ivectors and found.online_ivectors is None:
             raise click.ClickException(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from functools import partial
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import nnet3_speech
@@ -14,7 +12,7 @@ import nnet3_tables
 from nnet3_descriptors import Nnet3Error
 
 from nnet3_tools import cli, streams
-from nnet3_tools.speech.tables import Tally, class_options, each_value, write_each
+from nnet3_tools.speech.tables import Tally, class_options, each_value, recordings, write_each
 
 if TYPE_CHECKING:
     import numpy as np
@@ -100,11 +98,6 @@ the table (ark:COMMAND |), as in the last example. Recordings that cannot be rea
 left out; the exit status is 255 then. It is 1 if no recording has features."""
 
 
-def _recording(opened: Callable[[], AbstractContextManager[IO[bytes]]]) -> nnet3_speech.Recording:
-    with opened() as file:
-        return nnet3_speech.read_wav(file)
-
-
 def _encoded(seconds: float, *, binary: bool) -> bytes:
     """A number as it stands in a table: in double precision, or as text."""
     import struct
@@ -152,8 +145,7 @@ def _compute(
     extractor, tally = nnet3_speech.FeatureExtractor(cls(**given)), Tally()
     for output in filter(None, (features_out, durations_out)):
         streams.check_tables([wav], output)
-    files = nnet3_tables.read_files(wav)
-    table = each_value(((key, partial(_recording, opened)) for key, opened in files), wav, tally)
+    table = each_value(recordings(wav), wav, tally)
     with contextlib.ExitStack() as stack:
         writer = stack.enter_context(streams.results(nnet3_tables.MatrixWriter(features_out)))
         durations = durations_out and stack.enter_context(

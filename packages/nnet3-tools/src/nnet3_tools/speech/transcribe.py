@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from nnet3_descriptors import Nnet3Error
 
 from nnet3_tools import cli, flags, streams
 from nnet3_tools.compute.inputs import ACOUSTIC_SCALE, SUBSAMPLING
-from nnet3_tools.speech.tables import Tally, each_value
+from nnet3_tools.speech.tables import Tally, each_value, recordings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -81,7 +82,7 @@ A recording that cannot be read or computed is reported and left out, and the ex
 )
 def nnet3_transcribe(
     folder: str,
-    recordings: tuple[str, ...],
+    wav: tuple[str, ...],
     *,
     units: str | None,
     nbest: int,
@@ -151,7 +152,7 @@ def nnet3_transcribe(
                     table.write(key if channel == "1" else f"{key}-{channel}", probabilities)
             return found
 
-        _each_channel(recordings, tally, lines)
+        _each_channel(wav, tally, lines)
     return tally.status
 
 
@@ -202,9 +203,9 @@ def _phones(
     )
 
 
-def _each_channel(recordings: tuple[str, ...], tally: Tally, lines: Lines) -> None:
+def _each_channel(names: tuple[str, ...], tally: Tally, lines: Lines) -> None:
     """Prints the lines of each channel; what cannot be read or computed is counted."""
-    for key, recording in _readable(recordings, tally):
+    for key, recording in _readable(names, tally):
         try:
             for number, samples in enumerate(recording.samples, 1):
                 streams.print_text(lines(key, str(number), samples, recording.rate))
@@ -214,31 +215,16 @@ def _each_channel(recordings: tuple[str, ...], tally: Tally, lines: Lines) -> No
             tally.done += 1
 
 
-def _readable(recordings: tuple[str, ...], tally: Tally) -> Iterator[tuple[str, Recording]]:
+def _readable(names: tuple[str, ...], tally: Tally) -> Iterator[tuple[str, Recording]]:
     """The recordings with their keys."""
-    stems = Counter(PurePath(name).stem for name in recordings)
-    for name in recordings:
+    from nnet3_speech import read_wav
+
+    stems = Counter(PurePath(name).stem for name in names)
+    for name in names:
         if name.partition(":")[0].partition(",")[0] in ("ark", "scp"):
-            yield from each_value(_of_table(name), name, tally)
+            yield from each_value(recordings(name), name, tally)
             continue
         stem = PurePath(name).stem
         key = stem if stems[stem] == 1 else name
-        yield from each_value(iter([("_".join(key.split()), _of_file(name))]), "scp:-", tally)
-
-
-def _of_file(name: str) -> Callable[[], Recording]:
-    from nnet3_speech import read_wav
-
-    return lambda: read_wav(name)
-
-
-def _of_table(name: str) -> Iterator[tuple[str, Callable[[], Recording]]]:
-    from nnet3_speech import read_wav
-
-    for key, opened in nnet3_tables.read_files(name):
-
-        def read(opened: Any = opened) -> Recording:
-            with opened() as file:
-                return read_wav(file)
-
-        yield key, read
+        one = "_".join(key.split()), partial(read_wav, name)
+        yield from each_value(iter([one]), "scp:-", tally)

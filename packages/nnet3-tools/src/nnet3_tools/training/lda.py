@@ -26,45 +26,35 @@ if TYPE_CHECKING:
 BINARY = cli.boolean_option("--binary", "Write in binary form.", default=True)
 
 
-RAND_PRUNE = cli.option("--rand-prune", 0.0, "Prune weights below this.", least=0.0)
-
-
 @cli.tool(
     "nnet3-acc-lda-stats",
     "NNET-IN EGS-RSPECIFIER STATS-OUT",
     BINARY,
-    RAND_PRUNE,
+    cli.option("--rand-prune", 0.0, "Prune weights below this.", least=0.0),
     flags.CACHE_DIR,
     ignored=flags.OF_OBJECTIVES,
 )
 def nnet3_acc_lda_stats(
     nnet_in: str, egs_in: str, stats_out: str, binary: bool, rand_prune: float
 ) -> None:
-    """Sum up the outputs of the network NNET-IN on examples, by the classes of their labels."""
-    nnet = streams.read_nnet(nnet_in)
-    stats = _summed_up(nnet, forms.form_for(nnet), egs_in, _classes, rand_prune)
-    _write_stats(stats, stats_out, binary=binary)
+    """Sum up the outputs of the network NNET-IN on examples, by the classes of their labels.
 
-
-@cli.tool(
-    "nnet3-chain-acc-lda-stats",
-    "NNET-IN EGS-RSPECIFIER STATS-OUT",
-    BINARY,
-    RAND_PRUNE,
-    flags.CACHE_DIR,
-    ignored=flags.OF_OBJECTIVES,
-)
-def nnet3_chain_acc_lda_stats(
-    nnet_in: str, egs_in: str, stats_out: str, binary: bool, rand_prune: float
-) -> None:
-    """Sum up the outputs of the network NNET-IN on examples of chain models, by pdf.
-
-    The pdfs of a frame are those of the paths of the supervision, by their probability; or of the
-    alignment, where paths are not bound to times. Examples must not be merged.
+    Of examples of chain models, which nnet3-chain-acc-lda-stats takes, these are the pdfs: of the
+    paths of the supervision, by their probability; or of the alignment, where paths are not bound
+    to times. Such examples must not be merged.
     """
     nnet = streams.read_nnet(nnet_in)
-    stats = _summed_up(nnet, forms.CHAIN, egs_in, _pdfs, rand_prune)
-    _write_stats(stats, stats_out, binary=binary)
+    if forms.form_of_tool() is forms.CHAIN:
+        stats = _summed_up(nnet, forms.CHAIN, egs_in, _pdfs, rand_prune)
+    else:
+        stats = _summed_up(nnet, forms.form_for(nnet), egs_in, _classes, rand_prune)
+    streams.write_elements(stats_out, stats.write, binary=binary)
+    cli.log(
+        f"Accumulated stats, soft frame count = {stats.counts.sum():.6g}.  Wrote to {stats_out}"
+    )
+
+
+nnet3_chain_acc_lda_stats = nnet3_acc_lda_stats.named("nnet3-chain-acc-lda-stats")
 
 
 def _classes(entry: forms.Entry) -> nnet3_training.SparsePosteriors:
@@ -127,13 +117,6 @@ def _summed_up(
     if stats is None or not stats.counts.sum():
         raise click.ClickException(f"'{egs_in}' has no examples")
     return stats
-
-
-def _write_stats(stats: LdaStats, stats_out: str, *, binary: bool) -> None:
-    streams.write_elements(stats_out, stats.write, binary=binary)
-    cli.log(
-        f"Accumulated stats, soft frame count = {stats.counts.sum():.6g}.  Wrote to {stats_out}"
-    )
 
 
 @cli.tool(
