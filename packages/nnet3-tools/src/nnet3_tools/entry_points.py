@@ -27,7 +27,6 @@ _TOOLS = {
     ),
     "chain.graphs": ("chain-est-phone-lm", "chain-get-supervision", "chain-make-den-fst"),
     "chain.posteriors": ("nnet3-chain-add-post-to-egs", "nnet3-chain-compute-post"),
-    "chain.train": ("nnet3-chain-combine", "nnet3-chain-compute-prob", "nnet3-chain-train"),
     "compute.chunks": ("nnet3-compute", "nnet3-compute-batch", "nnet3-compute-looped"),
     "compute.xvectors": ("nnet3-xvector-compute", "nnet3-xvector-compute-batched"),
     "cuda_checks": ("cuda-compiled", "cuda-gpu-available"),
@@ -62,13 +61,23 @@ _TOOLS = {
     "speech.ivectors": ("ivector-extract-online2",),
     "speech.speakers": ("ivector-mean", "ivector-plda-scoring"),
     "speech.transcribe": ("nnet3-transcribe",),
-    "training.evaluate": ("nnet3-compute-from-egs", "nnet3-compute-prob", "nnet3-show-progress"),
+    "training.evaluate": (
+        "nnet3-chain-compute-prob",
+        "nnet3-compute-from-egs",
+        "nnet3-compute-prob",
+        "nnet3-show-progress",
+    ),
     "training.lda": (
         "nnet-get-feature-transform",
         "nnet3-acc-lda-stats",
         "nnet3-chain-acc-lda-stats",
     ),
-    "training.train": ("nnet3-combine", "nnet3-train"),
+    "training.train": (
+        "nnet3-chain-combine",
+        "nnet3-chain-train",
+        "nnet3-combine",
+        "nnet3-train",
+    ),
 }
 """The tools of each module."""
 

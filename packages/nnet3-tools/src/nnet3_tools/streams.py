@@ -60,13 +60,19 @@ def readable(name: str) -> Iterator[PathOrFile]:
 
 
 def check_tables(rspecifiers: Sequence[str], *wspecifiers: str) -> None:
-    """Raises a TableError if an output table would overwrite an input table.
-
-    Each is found when it is replaced, too; this is before anything is computed.
-    """
+    """Raises a TableError if an output table would overwrite an input table, or another output."""
     read = [name for each in rspecifiers for name in nnet3_tables.files_of(each)]
+    written: dict[str, str] = {}
     for wspecifier in wspecifiers:
-        nnet3_tables.Specifier.to_write(wspecifier).check_overwrites_none(read)
+        specifier = nnet3_tables.Specifier.to_write(wspecifier)
+        specifier.check_overwrites_none(read)
+        for name in specifier.files:
+            path = os.path.realpath(name)
+            if path in written and not (os.path.exists(path) and not os.path.isfile(path)):
+                raise nnet3_tables.TableError(
+                    f"'{written[path]}' and '{wspecifier}' would both be written to '{name}'"
+                )
+            written[path] = wspecifier
 
 
 @contextlib.contextmanager

@@ -16,10 +16,10 @@ import nnet3_training
 from nnet3_training import chain
 
 from nnet3_tools import cli, flags, progress, streams
-from nnet3_tools.chain.train import read_den_fst
 from nnet3_tools.compute import chunks, inputs
 from nnet3_tools.compute.utterance_tool import MEMORY, UtteranceRun, utterance_tool
 from nnet3_tools.egs import forms
+from nnet3_tools.training.train import read_den_fst
 
 EXAMPLES = """\
   nnet3-chain-compute-post --transform-mat=transform.mat --frame-subsampling-factor=3 \\

@@ -15,11 +15,11 @@ from nnet3_training.chain import graphs
 
 from nnet3_tools import cli, streams
 from nnet3_tools.chain.making_egs import NO_SUPERVISION
-from nnet3_tools.chain.train import read_den_fst
 from nnet3_tools.compute import inputs
 from nnet3_tools.egs import forms, making
 from nnet3_tools.recipes import runs
 from nnet3_tools.speech.tables import recordings
+from nnet3_tools.training.train import read_den_fst
 
 if TYPE_CHECKING:
     from nnet3_speech import ModelFolder, Recording

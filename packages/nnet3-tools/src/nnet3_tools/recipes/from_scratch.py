@@ -14,9 +14,9 @@ from nnet3_training import egs, recipes
 
 from nnet3_tools import cli, streams
 from nnet3_tools.chain.making_egs import NO_SUPERVISION, supervisions
-from nnet3_tools.chain.train import CHAIN_NUMBERS, read_den_fst
 from nnet3_tools.egs import forms, making
 from nnet3_tools.recipes import runs
+from nnet3_tools.training.train import CHAIN_NUMBERS, read_den_fst
 
 _LABELS = ("alignments", "posteriors", "targets", "supervisions")
 

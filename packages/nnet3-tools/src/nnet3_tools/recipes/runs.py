@@ -12,8 +12,8 @@ import nnet3_training
 from nnet3_training import recipes
 
 from nnet3_tools import cli, flags, streams
-from nnet3_tools.chain.train import CHAIN_NUMBERS
 from nnet3_tools.progress import Bar
+from nnet3_tools.training.train import CHAIN_NUMBERS
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet

@@ -6,7 +6,7 @@ import functools
 import itertools
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import nnet3_descriptors
@@ -15,6 +15,7 @@ import nnet3_training
 
 from nnet3_tools import cli, flags, streams
 from nnet3_tools.egs import forms
+from nnet3_tools.training import train
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,7 +27,8 @@ _ACCURACIES = (
 )
 
 _PLACE = "nnet3-compute-prob:PrintTotalStats():nnet-diagnostics.cc:0"
-"""The place in Kaldi's source that its scripts expect in log lines with objectives."""
+_CHAIN_PLACE = "nnet3-chain-compute-prob:PrintTotalStats():nnet-chain-diagnostics.cc:0"
+"""The places in Kaldi's source that its scripts expect in log lines with objectives."""
 
 
 @cli.tool(
@@ -54,6 +56,30 @@ def nnet3_compute_prob(
     if not compute_accuracy:
         evaluator.accuracies.clear()
     say_evaluation(evaluator, nnet, place=_PLACE, per_column=compute_per_dim_accuracy)
+    say_compiling(evaluator.compile_seconds)
+    if not any(total.weight > 0.0 for total in evaluator.objectives.values()):
+        raise cli.NothingDoneError(f"'{egs_in}' has no examples with weight")
+
+
+@cli.tool(
+    "nnet3-chain-compute-prob",
+    "NNET-IN DEN-FST EGS-RSPECIFIER",
+    *train.CHAIN_OPTIONS,
+    *flags.test_modes(batchnorm=True),
+    flags.CACHE_DIR,
+    ignored=flags.OF_OBJECTIVES | flags.unused("--compute-accuracy", "--compute-per-dim-accuracy"),
+)
+def nnet3_chain_compute_prob(nnet_in: str, den_fst: str, egs_in: str, **options: Any) -> None:
+    """Print the objective per frame of the network NNET-IN on the examples of EGS-RSPECIFIER."""
+    from nnet3_tools.training.objective_log import say_compiling, say_log_probabilities
+
+    nnet, denominator = streams.read_nnet(nnet_in), train.read_den_fst(den_fst)
+    training = nnet3_training.ChainTraining(nnet, denominator, train.taken(options))
+    tested = flags.in_test_mode(nnet, **options)
+    evaluator = nnet3_training.Evaluator(tested, objective=training)
+    for entry in forms.CHAIN.entries(egs_in):
+        evaluator.add(entry.value)
+    say_log_probabilities(evaluator, place=_CHAIN_PLACE)
     say_compiling(evaluator.compile_seconds)
     if not any(total.weight > 0.0 for total in evaluator.objectives.values()):
         raise cli.NothingDoneError(f"'{egs_in}' has no examples with weight")

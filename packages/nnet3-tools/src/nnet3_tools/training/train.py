@@ -1,11 +1,13 @@
-"""Tools that train networks on examples and average them, and the options of a step."""
+"""Tools that train networks on examples and average them, also 'chain' models; their options."""
 
 from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
+import attrs
 import click
 import nnet3_optimizer
 import nnet3_tables
@@ -80,19 +82,117 @@ def trainer_options(srand: int, **options: Any) -> nnet3_training.TrainerOptions
     )
 
 
+CHAIN_NUMBERS = {
+    "l2_regularize": "Factor of the l2 term of the output.",
+    "out_of_range_regularize": "Factor of the penalty on outputs beyond -30 and 30.",
+    "leaky_hmm_coefficient": "Probability of a jump from a state of the denominator to any other.",
+    "xent_regularize": "Factor of cross-entropy at the output 'output-xent'; 0 for none.",
+}
+"""The options of `ChainOptions` that are numbers, with their help."""
+
+
+def _only_zero(context: click.Context, parameter: click.Parameter, value: float) -> None:
+    """Refuses options of learning without forgetting, which is not implemented."""
+    if value:
+        raise click.ClickException(
+            f"{parameter.opts[0]}: expected 0, found {value:g}; learning without forgetting "
+            "is not supported"
+        )
+
+
+def _number(name: str, default: Any) -> cli.Parameter:
+    option = f"--{name.replace('_', '-')}"
+    text = CHAIN_NUMBERS[name]
+    return cli.option(option, default, text, shown=True, type=float)
+
+
+def _forgetting(name: str) -> cli.Parameter:
+    text = "0: learning without forgetting is not supported."
+    return cli.option(name, 0.0, text, expose_value=False, callback=_only_zero)
+
+
+CHAIN_OPTIONS = (
+    *map(_forgetting, ("--lwf-den-scale", "--lwf-scale")),
+    *(
+        _number(field.name, field.default)
+        for field in reversed(attrs.fields(nnet3_training.ChainOptions))
+        if field.name in CHAIN_NUMBERS
+    ),
+)
+"""The options of the objective."""
+
+
+def taken(options: dict[str, Any]) -> nnet3_training.ChainOptions:
+    """Removes the options of the objective from all options of a command, and returns them.
+
+    Raises:
+        TrainingError: A number is out of range.
+    """
+    return nnet3_training.ChainOptions(**{name: options.pop(name) for name in CHAIN_NUMBERS})
+
+
+def read_den_fst(name: str) -> nnet3_training.Fst:
+    """The denominator FST: from a file, "-" or "command |".
+
+    Raises:
+        ModelFileError, FileError: The FST cannot be read.
+        click.ClickException: The command failed.
+    """
+    return streams.read(nnet3_training.read_fst, name)
+
+
+Chain = tuple[str, nnet3_training.ChainOptions]
+"""The file of the denominator of a 'chain' model, and the options of its objective."""
+
+_TRAINING = (*STEP_OPTIONS, flags.GPU, flags.PROFILE, flags.CACHE_DIR)
+
+
 @cli.tool(
     "nnet3-train",
     "NNET-IN EGS-RSPECIFIER NNET-OUT",
-    *STEP_OPTIONS,
-    flags.GPU,
-    flags.PROFILE,
-    flags.CACHE_DIR,
+    *_TRAINING,
     ignored=flags.OF_OBJECTIVES,
 )
-def nnet3_train(
+def nnet3_train(nnet_in: str, egs_in: str, nnet_out: str, **options: Any) -> None:
+    """Train the network NNET-IN on the minibatches of EGS-RSPECIFIER, and write it to NNET-OUT.
+
+    nnet3-merge-egs makes minibatches, for example in
+    'ark:nnet3-merge-egs --minibatch-size=64 ark:1.egs ark:- |'.
+    """
+    _train(nnet_in, egs_in, nnet_out, **options)
+
+
+@cli.tool(
+    "nnet3-chain-train",
+    "NNET-IN DEN-FST EGS-RSPECIFIER NNET-OUT",
+    *CHAIN_OPTIONS,
+    cli.boolean_option("--apply-deriv-weights", "Multiply by the weights of frames.", default=True),
+    *_TRAINING,
+    ignored=flags.OF_OBJECTIVES,
+)
+def nnet3_chain_train(
+    nnet_in: str,
+    den_fst: str,
+    egs_in: str,
+    nnet_out: str,
+    apply_deriv_weights: bool,
+    **options: Any,
+) -> None:
+    """Train the network NNET-IN on the minibatches of EGS-RSPECIFIER, and write it to NNET-OUT.
+
+    DEN-FST is the denominator. nnet3-chain-merge-egs makes minibatches, for example in
+    'ark:nnet3-chain-merge-egs --minibatch-size=64 ark:1.cegs ark:- |'.
+    """
+    objective = attrs.evolve(taken(options), apply_deriv_weights=apply_deriv_weights)
+    _train(nnet_in, egs_in, nnet_out, (den_fst, objective), **options)
+
+
+def _train(
     nnet_in: str,
     egs_in: str,
     nnet_out: str,
+    chain: Chain | None = None,
+    *,
     print_interval: int,
     srand: int,
     binary: bool,
@@ -100,10 +200,11 @@ def nnet3_train(
     profile: str,
     **options: Any,
 ) -> None:
-    """Train the network NNET-IN on the minibatches of EGS-RSPECIFIER, and write it to NNET-OUT.
+    """Trains a network, for its own objectives or for that of a 'chain' model; logs and writes it.
 
-    nnet3-merge-egs makes minibatches, for example in
-    'ark:nnet3-merge-egs --minibatch-size=64 ark:1.egs ark:- |'.
+    Raises:
+        NothingDoneError: no example had weight.
+        Nnet3Error: a file cannot be read or written, or examples do not fit the network.
     """
     from nnet3_tools.training.objective_log import (
         ObjectiveLog,
@@ -115,23 +216,42 @@ def nnet3_train(
 
     settings = trainer_options(srand, **options)
     if profile:
-        flags.check_overwrites_none(profile, [nnet_in, *nnet3_tables.files_of(egs_in), nnet_out])
+        read = [nnet_in, *(chain or ())[:1], *nnet3_tables.files_of(egs_in)]
+        flags.check_overwrites_none(profile, [*read, nnet_out])
     nnet = streams.read_nnet(nnet_in)
-    progress = ObjectiveLog(print_interval)
+    form, objective, kind = forms.form_for(nnet), None, "model"
+    if chain is not None:
+        den_fst, given = chain
+        objective = nnet3_training.ChainTraining(nnet, read_den_fst(den_fst), given)
+        form, kind = forms.CHAIN, "raw model"
+    device, progress = flags.device(use_gpu), ObjectiveLog(print_interval)
     with flags.profiled(profile) as tracer:
-        trainer = nnet3_training.Trainer(nnet, settings, flags.device(use_gpu), trace=tracer)
-        for number, entry in enumerate(forms.form_for(nnet).entries(egs_in)):
+        trainer = nnet3_training.Trainer(nnet, settings, device, objective=objective, trace=tracer)
+        for number, entry in enumerate(form.entries(egs_in)):
             progress.add(number, trainer.train_minibatch(entry.value))
-            say_change(trainer)
-    say_totals(dict(sorted(trainer.objectives.items())))
+            if chain is None:
+                say_change(trainer)
+    totals = trainer.objectives
+    say_totals(dict(sorted(totals.items())) if chain is None else totals)
     say_limits(trainer)
-    if trainer.num_skipped:
+    if objective is not None:
+        count = max(trainer.num_minibatches, 1)
+        for number, what in (
+            (objective.objective.num_failed, "objectives that could not be computed"),
+            (trainer.num_skipped, "changes that were not finite"),
+        ):
+            if number:
+                cli.warn(f"{number} of {count} minibatches had {what}.")
+    elif trainer.num_skipped:
         cli.warn(f"{trainer.num_skipped} changes were not finite.")
     streams.write_nnet(trainer.nnet, nnet_out, binary=binary)
-    cli.log(f"Wrote model to {nnet_out}")
+    cli.log(f"Wrote {kind} to {nnet_out}")
     say_compiling(trainer.compile_seconds)
-    if not any(total.weight for total in trainer.objectives.values()):
+    if not any(total.weight for total in totals.values()):
         raise cli.NothingDoneError(f"'{egs_in}' has no examples with weight")
+
+
+_ANY_XENT = 0.1
 
 
 @cli.tool(
@@ -144,33 +264,87 @@ def nnet3_train(
     flags.CACHE_DIR,
     ignored=flags.OF_OBJECTIVES,
 )
-def nnet3_combine(
-    nnets_in: tuple[str, ...],
-    egs_in: str,
-    nnet_out: str,
-    binary: bool,
-    use_gpu: str,
-    **options: Any,
-) -> None:
+def nnet3_combine(nnets_in: tuple[str, ...], egs_in: str, nnet_out: str, **options: Any) -> None:
     """Average the first networks, as many as give the best objective.
 
     The objective is that on EGS-RSPECIFIER. Give the last network of the training run first.
     """
-    from nnet3_tools.training.objective_log import say_combination, say_combined, say_evaluation
+    _combine(nnets_in, egs_in, nnet_out, **options)
+
+
+@cli.tool(
+    "nnet3-chain-combine",
+    "DEN-FST",
+    click.argument("names", metavar="NNET-IN... EGS-RSPECIFIER NNET-OUT", nargs=-1),
+    *CHAIN_OPTIONS,
+    cli.option(
+        "--max-objective-evaluations", 30, "About how often to compute the objective.", least=1
+    ),
+    *flags.test_modes(batchnorm=False),
+    flags.BINARY,
+    flags.GPU,
+    flags.CACHE_DIR,
+    ignored=flags.OF_OBJECTIVES,
+)
+def nnet3_chain_combine(den_fst: str, names: tuple[str, ...], **options: Any) -> None:
+    """Average the networks NNET-IN..., as many of the first as give the best objective.
+
+    The objective is that on EGS-RSPECIFIER. Give the last network of a run first. DEN-FST is the
+    denominator.
+    """
+    if len(names) < 3:
+        raise cli.ArgumentCountError(f"expected four arguments at least, got {len(names) + 1}")
+    *nnets_in, egs_in, nnet_out = names
+    _combine(nnets_in, egs_in, nnet_out, (den_fst, taken(options)), **options)
+
+
+def _combine(
+    nnets_in: Sequence[str],
+    egs_in: str,
+    nnet_out: str,
+    chain: Chain | None = None,
+    *,
+    binary: bool,
+    use_gpu: str,
+    **options: Any,
+) -> None:
+    """Averages networks, for their own objectives or for that of a 'chain' model.
+
+    Raises:
+        click.ClickException: there are no examples.
+        Nnet3Error: a file cannot be read or written, or networks or examples do not fit each other.
+    """
+    from nnet3_tools.training.objective_log import (
+        say_combination,
+        say_combined,
+        say_evaluation,
+        say_log_probabilities,
+    )
 
     first = streams.read_nnet(nnets_in[0])
-    examples = [entry.value for entry in forms.form_for(first).entries(egs_in)]
+    form, objective, stats_objective = forms.form_for(first), None, None
+    if chain is not None:
+        denominator, given = read_den_fst(chain[0]), chain[1]
+        # Not 0, so that the cross-entropy output gets statistics, too.
+        with_xent = attrs.evolve(given, xent_regularize=given.xent_regularize or _ANY_XENT)
+        objective = nnet3_training.ChainTraining(first, denominator, given)
+        stats_objective = nnet3_training.ChainTraining(first, denominator, with_xent)
+        form = forms.CHAIN
+    examples = [entry.value for entry in form.entries(egs_in)]
     cli.log(f"Read {len(examples)} examples.")
-    if not examples:
+    if chain is None and not examples:
         raise click.ClickException(f"'{egs_in}' has no examples")
     combined = recipes.combine(
         itertools.chain([first], map(streams.read_nnet, nnets_in[1:])),
         examples,
         num_nnets=len(nnets_in),
         **options,
+        objective=objective,
+        stats_objective=stats_objective,
         device=flags.device(use_gpu),
         after_evaluation=say_combination,
     )
-    say_combined(combined, functools.partial(say_evaluation, nnet=combined.nnet))
+    say = functools.partial(say_evaluation, nnet=combined.nnet)
+    say_combined(combined, say if chain is None else say_log_probabilities)
     streams.write_nnet(combined.nnet, nnet_out, binary=binary)
     cli.log(f"Finished combining neural nets, wrote model to {nnet_out}")

@@ -15,11 +15,9 @@ from nnet3_descriptors.lazy_exports import on_first_use
 if TYPE_CHECKING:
     from nnet3_training.chain.denominator import DenominatorResult as DenominatorResult
     from nnet3_training.chain.examples import example_bytes as example_bytes
-    from nnet3_training.chain.examples import frame_step as frame_step
     from nnet3_training.chain.examples import read_chain_example as read_chain_example
     from nnet3_training.chain.examples import shifted as shifted
     from nnet3_training.chain.examples import with_posteriors as with_posteriors
-    from nnet3_training.chain.examples import with_weight as with_weight
     from nnet3_training.chain.fsts.files import fst_bytes as fst_bytes
     from nnet3_training.chain.fsts.files import read_table_fst as read_table_fst
     from nnet3_training.chain.numerator import frame_posteriors as frame_posteriors
@@ -29,5 +27,6 @@ if TYPE_CHECKING:
     from nnet3_training.chain.utterance_examples import whole_example as whole_example
     from nnet3_training.egs.changes import with_context as with_context
     from nnet3_training.egs.changes import with_output_name as with_output_name
+    from nnet3_training.egs.changes import with_weight as with_weight
 else:
     __getattr__, __dir__ = on_first_use(__name__)

@@ -23,7 +23,6 @@ from nnet3_descriptors.indexes import T
 
 from nnet3_training.chain.supervision import ChainSupervision, read_supervision, write_supervision
 from nnet3_training.egs import changes, files
-from nnet3_training.egs.changes import OUTPUT, named, with_output
 from nnet3_training.egs.examples import ExampleInput, ExampleOutput, TrainingExample
 from nnet3_training.errors import ExampleError
 
@@ -211,16 +210,3 @@ def with_posteriors(
     """
     added = ExampleInput.from_sequences(LWF_POSTERIORS, [posteriors], t_step=3)
     return attrs.evolve(example, inputs=[*example.inputs, added])
-
-
-def with_weight(example: TrainingExample, factor: float) -> TrainingExample:
-    """The example with the weight of "output" multiplied.
-
-    Raises:
-        ExampleError: it has no such output.
-    """
-    known = named(example, example.outputs, OUTPUT).supervision
-    if not isinstance(known, ChainSupervision):
-        raise ExampleError(f"example '{example.key}': 'output' has no ChainSupervision")
-    weighted = attrs.evolve(known, weight=known.weight * factor)
-    return with_output(example, lambda io: attrs.evolve(io, supervision=weighted))

@@ -26,10 +26,8 @@ if TYPE_CHECKING:
     from nnet3_training.egs.chunks import UtteranceSplitter as UtteranceSplitter
     from nnet3_training.egs.chunks import shuffled as shuffled
     from nnet3_training.egs.files import example_bytes as example_bytes
-    from nnet3_training.egs.files import is_output_name as is_output_name
     from nnet3_training.egs.files import read_example as read_example
     from nnet3_training.egs.files import read_stored_matrix as read_stored_matrix
-    from nnet3_training.egs.making import Posterior as Posterior
     from nnet3_training.egs.making import SpeakerChunk as SpeakerChunk
     from nnet3_training.egs.making import Utterance as Utterance
     from nnet3_training.egs.making import example_of_matrices as example_of_matrices

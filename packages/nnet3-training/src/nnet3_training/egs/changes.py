@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import attrs
 import numpy as np
@@ -17,6 +17,7 @@ from nnet3_descriptors import NetworkError, files
 from nnet3_descriptors.indexes import IndexArray, N, T
 
 from nnet3_training import errors, fields
+from nnet3_training.chain.supervision import ChainSupervision
 from nnet3_training.egs.chunks import CRandom
 from nnet3_training.egs.examples import (
     DenseTargets,
@@ -227,14 +228,21 @@ def with_output_name(example: TrainingExample, name: str) -> TrainingExample:
 
 
 def with_weight(example: TrainingExample, factor: float) -> TrainingExample:
-    """The example with the supervision of "output" multiplied.
+    """The example with the supervision of "output", or the weight of a chain model's, multiplied.
 
     Raises:
         ExampleError: it has no such output.
     """
-    return with_output(
-        example, lambda io: attrs.evolve(io, supervision=scaled(_supervision(example, io), factor))
-    )
+
+    def weighted(output: ExampleOutput) -> ExampleOutput:
+        known = output.supervision
+        if isinstance(known, ChainSupervision):
+            changed: Any = attrs.evolve(known, weight=known.weight * factor)
+        else:
+            changed = scaled(_supervision(example, output), factor)
+        return attrs.evolve(output, supervision=changed)
+
+    return with_output(example, weighted)
 
 
 def scaled(supervision: Supervision, factor: float) -> Supervision:

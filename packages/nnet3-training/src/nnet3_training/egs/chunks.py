@@ -16,7 +16,7 @@ import itertools
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Protocol, Self, TypeVar
+from typing import Self, TypeVar
 
 import attrs
 import numpy as np
@@ -31,18 +31,6 @@ _DEGREE, _LAG = 31, 3
 _WARM_UP = 310
 _MODULUS = 2**31 - 1
 _RANGE = 1 << 31
-
-
-class Random(Protocol):
-    """A source of random numbers; NumPy's `Generator` is one."""
-
-    def integers(self, low: int, high: int) -> int | np.int64:
-        """An integer from `low` on, below `high`."""
-        ...
-
-    def permutation(self, count: int) -> npt.NDArray[np.int64]:
-        """The numbers below `count` in random order."""
-        ...
 
 
 class CRandom:
@@ -96,6 +84,10 @@ class CRandom:
     def permutation(self, count: int) -> npt.NDArray[np.int64]:
         """The numbers below `count` in random order."""
         return self._shuffling.permutation(count)
+
+
+Random = CRandom | np.random.Generator
+"""A source of random numbers."""
 
 
 def shuffled(items: Iterable[T], rng: Random, buffer_size: int = 0) -> Iterator[T]:
