@@ -14,13 +14,7 @@ from typing import Any, ClassVar, Self
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors.files import (
-    PathOrFile,
-    Reader,
-    leave_behind,
-    new_writer,
-    open_reader,
-)
+from nnet3_descriptors import files
 from nnet3_descriptors.values import ReadOnlyArrays, frozen
 
 from nnet3_speech.errors import SpeechError
@@ -64,7 +58,7 @@ class _Mixture(ReadOnlyArrays):
             raise SpeechError("a mixture of Gaussians: expected weights from 0 on")
 
     @classmethod
-    def read(cls, source: PathOrFile) -> Self:
+    def read(cls, source: files.PathOrFile) -> Self:
         """Reads a file, binary or text.
 
         Args:
@@ -73,7 +67,7 @@ class _Mixture(ReadOnlyArrays):
         Raises:
             ModelFileError: the file cannot be read, or holds no such mixture; it says where.
         """
-        reader = open_reader(source)
+        reader = files.open_reader(source)
         name = cls._NAME
         start = reader.position
         found = reader.token()
@@ -98,7 +92,7 @@ class _Mixture(ReadOnlyArrays):
         at = reader.position
         if (found := _last_token(reader)) not in (f"</{name}>", f"<{name}End>"):
             reader.fail("unexpected token", at=at, expected=f"'</{name}>'", found=f"'{found}'")
-        leave_behind(source, reader)
+        files.leave_behind(source, reader)
         try:
             return cls(**values)
         except SpeechError as error:
@@ -110,7 +104,7 @@ class _Mixture(ReadOnlyArrays):
         Raises:
             FileError: it cannot be written; an old file stays.
         """
-        writer = new_writer(binary=binary)
+        writer = files.new_writer(binary=binary)
         writer.token(f"<{self._NAME}>")
         writer.newline()
         writer.token("<GCONSTS>")
@@ -135,7 +129,7 @@ class _Mixture(ReadOnlyArrays):
         raise NotImplementedError
 
 
-def _last_token(reader: Reader) -> str:
+def _last_token(reader: files.Reader) -> str:
     """The token at the end, behind which text needs no blank."""
     reader.skip_blanks()
     rest = bytes(reader.data[reader.position : reader.position + 20]).split()
@@ -264,7 +258,7 @@ def _log_weights(weights: Array, dim: int) -> npt.NDArray[np.float64]:
 
 
 def read_triangles(
-    reader: Reader, count: int, dtype: type[np.float32 | np.float64]
+    reader: files.Reader, count: int, dtype: type[np.float32 | np.float64]
 ) -> npt.NDArray[Any]:
     """Reads symmetric matrices of one size.
 
@@ -282,13 +276,13 @@ def read_triangles(
     return _alike(reader, count, reader.symmetric_matrix, dtype)
 
 
-def read_alike(reader: Reader, count: int) -> npt.NDArray[np.float64]:
+def read_alike(reader: files.Reader, count: int) -> npt.NDArray[np.float64]:
     """Reads matrices of one shape, (count, rows, cols) float64; see `read_triangles`."""
     return _alike(reader, count, reader.double_matrix, np.float64)
 
 
 def _alike(
-    reader: Reader, count: int, read: Callable[[], npt.NDArray[Any]], dtype: type[Any]
+    reader: files.Reader, count: int, read: Callable[[], npt.NDArray[Any]], dtype: type[Any]
 ) -> npt.NDArray[Any]:
     found: list[npt.NDArray[Any]] = []
     for _ in range(count):

@@ -15,12 +15,7 @@ from typing import Any, Self
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors.files import (
-    PathOrFile,
-    leave_behind,
-    new_writer,
-    open_reader,
-)
+from nnet3_descriptors import files
 from nnet3_descriptors.values import ReadOnlyArrays
 
 from nnet3_speech.errors import SpeechError
@@ -69,7 +64,7 @@ class Plda(ReadOnlyArrays):
     # ---- files ----
 
     @classmethod
-    def read(cls, source: PathOrFile) -> Self:
+    def read(cls, source: files.PathOrFile) -> Self:
         """Reads a file `plda`, binary or text, as ivector-compute-plda writes it.
 
         Args:
@@ -78,18 +73,18 @@ class Plda(ReadOnlyArrays):
         Raises:
             ModelFileError: the file cannot be read or holds no PLDA model; it says where.
         """
-        reader = open_reader(source)
+        reader = files.open_reader(source)
         start = reader.position
         reader.expect("<Plda>")
         mean, matrix, psi = reader.double_vector(), reader.double_matrix(), reader.double_vector()
         reader.expect("</Plda>")
-        leave_behind(source, reader)
+        files.leave_behind(source, reader)
         try:
             return cls(mean=mean, matrix=matrix, psi=psi)
         except SpeechError as error:
             reader.fail(str(error), at=start)
 
-    def write(self, target: PathOrFile, *, binary: bool = True) -> None:
+    def write(self, target: files.PathOrFile, *, binary: bool = True) -> None:
         """Writes it in Kaldi's form: a file that Kaldi wrote comes back byte for byte.
 
         Args:
@@ -99,7 +94,7 @@ class Plda(ReadOnlyArrays):
         Raises:
             FileError: it cannot be written; an old file stays.
         """
-        writer = new_writer(binary=binary)
+        writer = files.new_writer(binary=binary)
         writer.token("<Plda>")
         writer.double_vector(self.mean)
         writer.double_matrix(self.matrix)

@@ -9,14 +9,7 @@ from typing import Any, Generic, Self, TypeVar
 from nnet3_descriptors import Nnet3Error
 from nnet3_descriptors.files import Reader
 
-from nnet3_tables.entries import (
-    FloatArray,
-    ScriptLine,
-    matrix,
-    read_archive,
-    read_script,
-    vector,
-)
+from nnet3_tables import entries
 from nnet3_tables.errors import TableError
 from nnet3_tables.reading import warn
 from nnet3_tables.sources import opened
@@ -50,17 +43,17 @@ class ObjectLookup(Generic[T]):
         self._is_asked_in_order = {"s", "cs"} <= specifier.options
         self._known: dict[str, T] = {}
         self._last = self._asked = self._damage = ""
-        self._script: dict[str, ScriptLine] = {}
+        self._script: dict[str, entries.ScriptLine] = {}
         self._is_closed = False
         self._source = contextlib.ExitStack()
         if specifier.is_script:
-            for line in read_script(specifier):
+            for line in entries.read_script(specifier):
                 if line.key in self._script:
                     raise TableError(f"{line.place}: the key '{line.key}' comes twice")
                 self._script[line.key] = line
         else:
             stream = self._source.enter_context(opened(specifier.target))
-            self._entries = read_archive(stream, specifier.target, decode)
+            self._entries = entries.read_archive(stream, specifier.target, decode)
 
     def __repr__(self) -> str:
         """The kind of lookup, and the table."""
@@ -155,17 +148,17 @@ class ObjectLookup(Generic[T]):
         self._source.__exit__(*raised)
 
 
-class MatrixLookup(ObjectLookup[FloatArray]):
+class MatrixLookup(ObjectLookup[entries.FloatArray]):
     """Matrices of a table by key."""
 
     def __init__(self, rspecifier: str) -> None:
         """Opens the table; see `ObjectLookup`."""
-        super().__init__(rspecifier, matrix)
+        super().__init__(rspecifier, entries.matrix)
 
 
-class VectorLookup(ObjectLookup[FloatArray]):
+class VectorLookup(ObjectLookup[entries.FloatArray]):
     """Vectors of a table by key."""
 
     def __init__(self, rspecifier: str) -> None:
         """Opens the table; see `ObjectLookup`."""
-        super().__init__(rspecifier, vector)
+        super().__init__(rspecifier, entries.vector)

@@ -12,14 +12,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import attrs
-from nnet3_descriptors.files import (
-    PathOrFile,
-    Reader,
-    Writer,
-    leave_behind,
-    new_writer,
-    open_reader,
-)
+from nnet3_descriptors import files
 
 from nnet3_speech.errors import HmmError
 
@@ -242,7 +235,7 @@ _NONE = "NULL"
 _NODES = (_NONE, "CE", "TE", "SE")
 
 
-def read_tree(source: PathOrFile) -> ContextDependency:
+def read_tree(source: files.PathOrFile) -> ContextDependency:
     """Reads a tree, binary or text.
 
     Args:
@@ -251,7 +244,7 @@ def read_tree(source: PathOrFile) -> ContextDependency:
     Raises:
         ModelFileError: the file cannot be read, or holds no tree; the error says where.
     """
-    reader = open_reader(source)
+    reader = files.open_reader(source)
     start = reader.position
     reader.expect("ContextDependency")
     width, position = reader.integer(), reader.integer()
@@ -269,14 +262,14 @@ def read_tree(source: PathOrFile) -> ContextDependency:
     if root is None:
         reader.fail("the tree has no root", at=at)
     reader.expect("EndContextDependency")
-    leave_behind(source, reader)
+    files.leave_behind(source, reader)
     try:
         return ContextDependency(context_width=width, central_position=position, to_pdf=root)
     except HmmError as error:
         reader.fail(str(error), at=start)
 
 
-def _read_node(reader: Reader, depth: int) -> EventMap | None:
+def _read_node(reader: files.Reader, depth: int) -> EventMap | None:
     reader.skip_blanks()
     start = reader.position
     if depth > _MAX_DEPTH:
@@ -308,7 +301,7 @@ def _read_node(reader: Reader, depth: int) -> EventMap | None:
             return None
 
 
-def _read_size(reader: Reader) -> int:
+def _read_size(reader: files.Reader) -> int:
     """The number of branches; in binary an unsigned integer."""
     if not reader.binary:
         return reader.count("branches", maximum=_MAX_BRANCHES)
@@ -332,7 +325,7 @@ def write_tree(
     Raises:
         FileError: the file cannot be written.
     """
-    writer = new_writer(binary=binary)
+    writer = files.new_writer(binary=binary)
     writer.token("ContextDependency")
     writer.integer(tree.context_width)
     writer.integer(tree.central_position)
@@ -342,7 +335,7 @@ def write_tree(
     writer.store(path)
 
 
-def _write_node(writer: Writer, node: EventMap | None) -> None:
+def _write_node(writer: files.Writer, node: EventMap | None) -> None:
     match node:
         case None:
             writer.token(_NONE)

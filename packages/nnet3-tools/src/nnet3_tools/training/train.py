@@ -206,13 +206,7 @@ def _train(
         NothingDoneError: no example had weight.
         Nnet3Error: a file cannot be read or written, or examples do not fit the network.
     """
-    from nnet3_tools.training.objective_log import (
-        ObjectiveLog,
-        say_change,
-        say_compiling,
-        say_limits,
-        say_totals,
-    )
+    from nnet3_tools.training import objective_log as logs
 
     settings = trainer_options(srand, **options)
     if profile:
@@ -224,16 +218,16 @@ def _train(
         den_fst, given = chain
         objective = nnet3_training.ChainTraining(nnet, read_den_fst(den_fst), given)
         form, kind = forms.CHAIN, "raw model"
-    device, progress = flags.device(use_gpu), ObjectiveLog(print_interval)
+    device, progress = flags.device(use_gpu), logs.ObjectiveLog(print_interval)
     with flags.profiled(profile) as tracer:
         trainer = nnet3_training.Trainer(nnet, settings, device, objective=objective, trace=tracer)
         for number, entry in enumerate(form.entries(egs_in)):
             progress.add(number, trainer.train_minibatch(entry.value))
             if chain is None:
-                say_change(trainer)
+                logs.say_change(trainer)
     totals = trainer.objectives
-    say_totals(dict(sorted(totals.items())) if chain is None else totals)
-    say_limits(trainer)
+    logs.say_totals(dict(sorted(totals.items())) if chain is None else totals)
+    logs.say_limits(trainer)
     if objective is not None:
         count = max(trainer.num_minibatches, 1)
         for number, what in (
@@ -246,7 +240,7 @@ def _train(
         cli.warn(f"{trainer.num_skipped} changes were not finite.")
     streams.write_nnet(trainer.nnet, nnet_out, binary=binary)
     cli.log(f"Wrote {kind} to {nnet_out}")
-    say_compiling(trainer.compile_seconds)
+    logs.say_compiling(trainer.compile_seconds)
     if not any(total.weight for total in totals.values()):
         raise cli.NothingDoneError(f"'{egs_in}' has no examples with weight")
 
@@ -314,12 +308,7 @@ def _combine(
         click.ClickException: there are no examples.
         Nnet3Error: a file cannot be read or written, or networks or examples do not fit each other.
     """
-    from nnet3_tools.training.objective_log import (
-        say_combination,
-        say_combined,
-        say_evaluation,
-        say_log_probabilities,
-    )
+    from nnet3_tools.training import objective_log as logs
 
     first = streams.read_nnet(nnets_in[0])
     form, objective, stats_objective = forms.form_for(first), None, None
@@ -342,9 +331,9 @@ def _combine(
         objective=objective,
         stats_objective=stats_objective,
         device=flags.device(use_gpu),
-        after_evaluation=say_combination,
+        after_evaluation=logs.say_combination,
     )
-    say = functools.partial(say_evaluation, nnet=combined.nnet)
-    say_combined(combined, say if chain is None else say_log_probabilities)
+    say = functools.partial(logs.say_evaluation, nnet=combined.nnet)
+    logs.say_combined(combined, say if chain is None else logs.say_log_probabilities)
     streams.write_nnet(combined.nnet, nnet_out, binary=binary)
     cli.log(f"Finished combining neural nets, wrote model to {nnet_out}")

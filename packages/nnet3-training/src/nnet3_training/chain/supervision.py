@@ -24,12 +24,7 @@ from nnet3_descriptors.indexes import IndexArray, N, T
 from nnet3_descriptors.values import ReadOnlyArrays
 
 from nnet3_training import fields
-from nnet3_training.chain.fsts.files import (
-    compact_bytes,
-    read_binary_fst,
-    read_text_fst,
-    write_text_fst,
-)
+from nnet3_training.chain.fsts import files as fst_files
 from nnet3_training.chain.fsts.fst import EPSILON, Fst, breadth_first, concatenated
 from nnet3_training.egs.examples import weights_of
 from nnet3_training.errors import ExampleError
@@ -326,11 +321,11 @@ def read_supervision(reader: files.Reader) -> ChainSupervision:
 
 def _read_fst(reader: files.Reader) -> Fst:
     if isinstance(reader, files.BinaryReader):
-        return read_binary_fst(reader)
+        return fst_files.read_binary_fst(reader)
     # The blank has ended the line of text before the FST.
     while reader.next_is(b" "):
         reader.position += 1
-    return read_text_fst(reader)
+    return fst_files.read_text_fst(reader)
 
 
 def write_supervision(writer: files.Writer, supervision: ChainSupervision) -> None:
@@ -362,6 +357,6 @@ def write_supervision(writer: files.Writer, supervision: ChainSupervision) -> No
 
 def _write_fst(writer: files.Writer, fst: Fst) -> None:
     if writer.binary:
-        writer.raw(compact_bytes(fst))
+        writer.raw(fst_files.compact_bytes(fst))
     else:
-        write_text_fst(writer, fst)
+        fst_files.write_text_fst(writer, fst)

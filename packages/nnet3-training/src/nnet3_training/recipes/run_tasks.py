@@ -29,14 +29,7 @@ from nnet3_training.egs.examples import TrainingExample
 from nnet3_training.evaluation import Evaluator, in_test_mode, zero_component_stats
 from nnet3_training.objectives import ObjectiveFunction
 from nnet3_training.options import TrainerOptions
-from nnet3_training.recipes import run_folder
-from nnet3_training.recipes.archives import (
-    DIAGNOSTIC,
-    RunObjective,
-    archive_path,
-    diagnostic_path,
-    objective_of,
-)
+from nnet3_training.recipes import archives, run_folder
 from nnet3_training.recipes.options import Iteration, RecipeOptions
 from nnet3_training.trainer import Trainer
 
@@ -236,7 +229,7 @@ def train_job(
     # Each job of each iteration has its own seed.
     rng = np.random.default_rng([options.seed, iteration.number, job])
     given = nnet = read_nnet(run_folder.network(folder, iteration.number))
-    objective = objective_of(folder, options)
+    objective = archives.objective_of(folder, options)
     for pattern, proportion in iteration.dropout.items():
         nnet = set_dropout_proportion(nnet, proportion, pattern)
     settings = TrainerOptions()
@@ -256,7 +249,7 @@ def train_job(
         device,
         objective=objective.function(nnet),
     )
-    read = objective.read(archive_path(folder / "archives", archive), nnet)
+    read = objective.read(archives.archive_path(folder / "archives", archive), nnet)
     frames, step = iteration.frame_shifts[job], options.frame_subsampling_factor
     examples = (shifted(example, frames, step=step) for example in read)
     merger = merging.ExampleMerger(merging.MinibatchRules.parse(options.minibatch_size))
@@ -307,12 +300,12 @@ def evaluate(
     Raises:
         ModelFileError, ExampleError, RunError: see `Evaluator.add`.
     """
-    objective = objective_of(folder, options)
+    objective = archives.objective_of(folder, options)
     nnet = in_test_mode(read_nnet(network), batchnorm=True, dropout=True)
     # Target values are no classes, so there is no accuracy.
     classes = {node.name for node in nnet.output_nodes if node.objective != "quadratic"}
     found = {}
-    for kind in DIAGNOSTIC:
+    for kind in archives.DIAGNOSTIC:
         evaluator = Evaluator(nnet, device=device, objective=objective.function(nnet))
         for minibatch in _minibatches(folder, objective, nnet, kind):
             evaluator.add(minibatch)
@@ -325,10 +318,10 @@ def evaluate(
 
 
 def _minibatches(
-    folder: Path, objective: RunObjective, nnet: Nnet, kind: str
+    folder: Path, objective: archives.RunObjective, nnet: Nnet, kind: str
 ) -> Iterator[TrainingExample]:
     """The minibatches of one of the kinds of examples that networks are evaluated on."""
-    examples = objective.read(diagnostic_path(folder / "archives", kind), nnet)
+    examples = objective.read(archives.diagnostic_path(folder / "archives", kind), nnet)
     return merging.ExampleMerger(_EVALUATED).merged(examples)
 
 
@@ -346,12 +339,16 @@ def combine_networks(
     Raises:
         ModelFileError, ExampleError, NetworkError: see `combine`.
     """
-    objective = objective_of(folder, options)
+    objective = archives.objective_of(folder, options)
     paths = [run_folder.network(folder, number) for number in numbers]
     nnet, final = read_nnet(paths[0]), folder / "final.raw"
     combined = combine(
         map(read_nnet, paths),
-        [each for kind in DIAGNOSTIC for each in _minibatches(folder, objective, nnet, kind)],
+        [
+            each
+            for kind in archives.DIAGNOSTIC
+            for each in _minibatches(folder, objective, nnet, kind)
+        ],
         num_nnets=len(paths),
         batchnorm_test_mode=options.fine_tuning,
         objective=objective.function(nnet),
