@@ -17,7 +17,6 @@ from nnet3_speech.hmm import (
     Transitions,
     read_transitions,
     read_tree,
-    write_tree,
 )
 from nnet3_training import (
     Fst,
@@ -52,14 +51,6 @@ def system(folder: Path) -> tuple[ContextDependency, Transitions]:
     """The tree and the transition model of a folder."""
     [model] = [*folder.glob("transition.mdl"), *folder.glob("0.trans_mdl")]
     return read_tree(folder / "tree"), read_transitions(model)
-
-
-@pytest.mark.parametrize("folder", [*CASES, DIGITS], ids=name)
-def test_trees(folder: Path, tmp_path: Path) -> None:
-    """Trees are written byte by byte as Kaldi wrote them."""
-    write_tree(system(folder)[0], tmp_path / "tree")
-
-    assert (tmp_path / "tree").read_bytes() == (folder / "tree").read_bytes()
 
 
 @pytest.mark.parametrize("folder", [*CASES, DIGITS], ids=name)

@@ -44,7 +44,6 @@ from nnet3_speech.hmm import (
     Transitions,
     read_transitions,
     read_tree,
-    write_tree,
 )
 from nnet3_tables import (
     MatrixLookup,
@@ -487,7 +486,6 @@ def _use_tree(user: User, tree: ContextDependency, folder: Path) -> None:
     for phone in (0, 1, 5):
         user.attempt("pdfs", lambda phone=phone: tree.pdfs(phone, 0))
         user.attempt("pdf", lambda phone=phone: tree.pdf((phone,) * tree.context_width, 0))
-    user.attempt("write", lambda: write_tree(tree, folder / "tree"))
     topology = read_hmm_topology(REFERENCE / "digits" / "topo")
     user.attempt("transitions", lambda: initial_transition_model(tree, topology))
 

@@ -1,10 +1,9 @@
-"""Trees and transition models: writing, reading, looking up, and damage."""
+"""Trees and transition models: reading, looking up, and damage."""
 
 from __future__ import annotations
 
 import io
 import itertools
-from pathlib import Path
 
 import attrs
 import numpy as np
@@ -22,7 +21,6 @@ from nnet3_speech.hmm import (
     Table,
     Transitions,
     read_tree,
-    write_tree,
 )
 from nnet3_speech.hmm.tree import EventMap
 
@@ -91,19 +89,6 @@ def test_pairs_of_pdfs(tree: ContextDependency, forward: int, self_loop: int) ->
     assert {pair for pair in expected if None not in pair} <= found
     assert found <= set(itertools.product(tree.pdfs(2, forward), tree.pdfs(2, self_loop)))
     assert set(wide.pdf_pairs(2, forward, self_loop, phones)) == found
-
-
-@pytest.mark.parametrize("binary", [True, False])
-def test_trees_are_read_as_they_were_written(binary: bool, tmp_path: Path) -> None:
-    """Each kind of node, and a missing branch, is written and read as binary and text."""
-
-    @settings(max_examples=settings.default.max_examples // 4)
-    @given(TREES)
-    def check(tree: ContextDependency) -> None:
-        write_tree(tree, tmp_path / "tree", binary=binary)
-        assert read_tree(tmp_path / "tree") == tree
-
-    check()
 
 
 TEXT = (

@@ -14,4 +14,3 @@ from nnet3_speech.hmm.tree import Leaf as Leaf
 from nnet3_speech.hmm.tree import Split as Split
 from nnet3_speech.hmm.tree import Table as Table
 from nnet3_speech.hmm.tree import read_tree as read_tree
-from nnet3_speech.hmm.tree import write_tree as write_tree

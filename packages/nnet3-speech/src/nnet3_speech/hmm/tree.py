@@ -8,7 +8,6 @@ where a node is `CE pdf`, `TE key size ( node ... )` with NULL for a branch that
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import attrs
@@ -315,51 +314,3 @@ def _read_size(reader: files.Reader) -> int:
         reader.fail("impossible number of branches", expected=f"0 to {most}", found=str(size))
     reader.position = start + len(data)
     return size
-
-
-def write_tree(
-    tree: ContextDependency, path: str | os.PathLike[str], *, binary: bool = True
-) -> None:
-    """Writes a tree to a file of its own, as Kaldi does.
-
-    Raises:
-        FileError: the file cannot be written.
-    """
-    writer = files.new_writer(binary=binary)
-    writer.token("ContextDependency")
-    writer.integer(tree.context_width)
-    writer.integer(tree.central_position)
-    writer.token("ToPdf")
-    _write_node(writer, tree.to_pdf)
-    writer.token("EndContextDependency")
-    writer.store(path)
-
-
-def _write_node(writer: files.Writer, node: EventMap | None) -> None:
-    match node:
-        case None:
-            writer.token(_NONE)
-        case Leaf(pdf):
-            writer.token("CE")
-            writer.integer(pdf)
-        case Table(key, branches):
-            writer.token("TE")
-            writer.integer(key)
-            if writer.binary:
-                writer.raw(bytes([_UNSIGNED]) + len(branches).to_bytes(4, "little"))
-            else:
-                writer.integer(len(branches))
-            writer.token("(")
-            for branch in branches:
-                _write_node(writer, branch)
-            writer.token(")")
-            writer.newline()
-        case Split(key, values, yes, no):
-            writer.token("SE")
-            writer.integer(key)
-            writer.integers(values)
-            writer.token("{")
-            _write_node(writer, yes)
-            _write_node(writer, no)
-            writer.token("}")
-            writer.newline()
