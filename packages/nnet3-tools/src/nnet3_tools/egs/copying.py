@@ -271,7 +271,7 @@ def nnet3_chain_copy_egs(egs_in: str, egs_out: tuple[str, ...], **given: Any) ->
             example = chain.with_weight(example, weight)
         if name is not None:
             example = chain.with_output_name(example, name)
-        return options.cut(chain.shifted(example, options.frame_shift))
+        return options.cut(egs.shifted(example, options.frame_shift, step=None))
 
     _copy(forms.CHAIN, options, change, egs_in, egs_out)
 

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from nnet3_training import Evaluator, Objective, Trainer
 
 
-def value(total: ObjectiveSum, sign: str = "is") -> str:
+def value(total: ObjectiveSum) -> str:
     """The objective per frame, with its auxiliary part if it has one, and the number of frames."""
     main, frames = total.per_frame, f"{total.weight:.6g} frames."
     if not total.auxiliary:
-        return f"{sign} {main:.6g} over {frames}"
+        return f"is {main:.6g} over {frames}"
     part = total.auxiliary / total.weight
-    return f"{sign} {main:.6g} + {part:.6g} = {main + part:.6g} over {frames}"
+    return f"is {main:.6g} + {part:.6g} = {main + part:.6g} over {frames}"
 
 
 def say_log_probabilities(evaluator: Evaluator, *, place: str = "") -> None:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from nnet3_training.chain.denominator import DenominatorResult as DenominatorResult
     from nnet3_training.chain.examples import example_bytes as example_bytes
     from nnet3_training.chain.examples import read_chain_example as read_chain_example
-    from nnet3_training.chain.examples import shifted as shifted
     from nnet3_training.chain.examples import with_posteriors as with_posteriors
     from nnet3_training.chain.fsts.files import fst_bytes as fst_bytes
     from nnet3_training.chain.fsts.files import read_table_fst as read_table_fst

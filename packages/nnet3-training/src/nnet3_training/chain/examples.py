@@ -19,10 +19,9 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.files import BinaryReader, Reader, new_writer, write_atomically
-from nnet3_descriptors.indexes import T
 
 from nnet3_training.chain.supervision import ChainSupervision, read_supervision, write_supervision
-from nnet3_training.egs import changes, files
+from nnet3_training.egs import files
 from nnet3_training.egs.examples import ExampleInput, ExampleOutput, TrainingExample
 from nnet3_training.errors import ExampleError
 
@@ -164,38 +163,6 @@ NOT_COMPUTED = "__"
 
 LWF_POSTERIORS = f"{NOT_COMPUTED}LWF-posteriors"
 """The input of an example with posteriors of another model (learning without forgetting)."""
-
-
-def frame_step(output: ExampleOutput) -> int:
-    """The distance in time of the frames of an output: Kaldi's frame subsampling factor.
-
-    Raises:
-        ExampleError: the output has one frame only.
-    """
-    times = output.indexes[:, T]
-    later = times[times != times[0]]
-    if not later.size:
-        raise ExampleError(f"output '{output.name}' has only one frame: its step is unknown")
-    return int(later[0] - times[0])
-
-
-def shifted(example: TrainingExample, frames: int, *, step: int | None = None) -> TrainingExample:
-    """The example moved by some frames, what is named "ivector" excepted.
-
-    Outputs move by the nearest multiple of their step, so that the network is also trained on input
-    frames between two output frames.
-
-    Args:
-        example: An example of any kind.
-        frames: The number of frames.
-        step: The distance in time of the frames of its outputs; None to take it from the indexes.
-
-    Raises:
-        ExampleError: an output has one frame only, and no step is given; or a t is not a 32-bit
-            number any more.
-    """
-    step_of = frame_step if step is None else lambda output: step
-    return changes.shifted(example, frames, step_of=step_of)
 
 
 def with_posteriors(

@@ -7,7 +7,7 @@ one end to the other, each with its channels side by side.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import attrs
@@ -69,30 +69,39 @@ def named(example: TrainingExample, ios: tuple[Io, ...], name: str) -> Io:
     raise errors.ExampleError(f"example '{example.key}' has no '{name}'")
 
 
-def shifted(
-    example: TrainingExample,
-    frames: int,
-    *,
-    kept: Collection[str] = (IVECTOR,),
-    step_of: Callable[[ExampleOutput], int] = lambda output: 1,
-) -> TrainingExample:
-    """The example with inputs and outputs moved by some frames, except those named in `kept`.
-
-    Args:
-        example: The example.
-        frames: The number of frames.
-        kept: The names of inputs and outputs that stay.
-        step_of: The distance in time of the frames of an output, which moves by the nearest
-            multiple of it.
+def _frame_step(output: ExampleOutput) -> int:
+    """The distance in time of the frames of an output: Kaldi's frame subsampling factor.
 
     Raises:
-        ExampleError: a t is not a 32-bit number any more; or the error of `step_of`.
+        ExampleError: the output has one frame only.
+    """
+    times = output.indexes[:, T]
+    later = times[times != times[0]]
+    if not later.size:
+        raise errors.ExampleError(f"output '{output.name}' has only one frame: its step is unknown")
+    return int(later[0] - times[0])
+
+
+def shifted(example: TrainingExample, frames: int, *, step: int | None = 1) -> TrainingExample:
+    """The example moved by some frames, what is named "ivector" excepted.
+
+    Outputs move by the nearest multiple of their step, so that the network is also trained on input
+    frames between two output frames.
+
+    Args:
+        example: An example of any kind.
+        frames: The number of frames.
+        step: The distance in time of the frames of its outputs; None to take it from the indexes.
+
+    Raises:
+        ExampleError: an output has one frame only, and no step is given; or a t is not a 32-bit
+            number any more.
     """
     if not frames:
         return example
 
     def change(io: Io, step: int) -> Io:
-        if io.name in kept:
+        if io.name == IVECTOR:
             return io
         distance = step * ((2 * frames + step) // (2 * step))
         return attrs.evolve(io, indexes=moved(io.indexes, distance))
@@ -100,7 +109,7 @@ def shifted(
     return attrs.evolve(
         example,
         inputs=[change(io, 1) for io in example.inputs],
-        outputs=[change(io, step_of(io)) for io in example.outputs],
+        outputs=[change(io, step or _frame_step(io)) for io in example.outputs],
     )
 
 

@@ -23,7 +23,7 @@ from nnet3_descriptors.editing import set_dropout_proportion, set_learning_rate_
 from nnet3_runtime_cuda import TrainingError
 
 from nnet3_training import errors, merging, objectives
-from nnet3_training.chain.examples import shifted
+from nnet3_training.egs.changes import shifted
 from nnet3_training.egs.chunks import shuffled
 from nnet3_training.egs.examples import TrainingExample
 from nnet3_training.evaluation import Evaluator, in_test_mode, zero_component_stats

@@ -18,7 +18,7 @@ from nnet3_descriptors.files import parse_real, read_file
 from nnet3_speech.hmm import ContextDependency, Transitions
 
 from nnet3_training.chain.fsts.fst import Arc, Fst, Graph
-from nnet3_training.chain.graphs.phone_lm import PhoneLmOptions, estimate_phone_lm
+from nnet3_training.chain.graphs.phone_lm import estimate_phone_lm
 from nnet3_training.chain.graphs.supervisions import end_to_end
 from nnet3_training.chain.graphs.transition_graph import (
     in_context,
@@ -345,14 +345,13 @@ class Transcripts:
             raise ExampleError(f"utterance '{key}': {error}") from error
         return attrs.evolve(known, frames_per_sequence=-(-length // unit) * unit)
 
-    def denominator(self, options: PhoneLmOptions | None = None, *, seed: int = 0) -> Fst:
+    def denominator(self, *, seed: int = 0) -> Fst:
         """The denominator of the phones of all transcripts, for a model whose own is lost.
 
         Its phone language model knows only what the transcripts have. Silence, and pronunciations
         of words with several, are drawn at random.
 
         Args:
-            options: The size of the phone language model.
             seed: Seed of the draws.
 
         Raises:
@@ -364,5 +363,5 @@ class Transcripts:
         sequences = [
             self.lexicon.drawn_phones(words, rng) for _ in range(_DRAWS) for words in spoken
         ]
-        phone_lm = estimate_phone_lm(sequences, options).fst
+        phone_lm = estimate_phone_lm(sequences).fst
         return make_denominator_fst(phone_lm, self.tree, self.transitions)
