@@ -190,10 +190,11 @@ def test_utterances_that_cannot_be_used(folder: Path) -> None:
     done = fine_tune(*DATA, "--num-epochs=1", "--held-out-every=4", "model", "run")
 
     warnings = [line for line in done.stderr.splitlines() if line.startswith("WARNING")]
-    assert len(warnings) == 3
+    assert len(warnings) == 4
     assert warnings[0].endswith(f"No transcript for utterance {first.split()[0]}")
     assert warnings[1].endswith(f"utterance '{second.split()[0]}': expected words, found none")
     assert f"utterance '{key}': there are too many phones for too few frames" in warnings[2]
+    assert warnings[3].endswith("3 utterances had errors and could not be processed.")
     assert TrainingRun.read("run").archives.utterances == 9
 
 
