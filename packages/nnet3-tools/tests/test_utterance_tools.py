@@ -20,7 +20,7 @@ import pytest
 from click.testing import CliRunner, Result
 from nnet3 import load
 from nnet3.batches import queue
-from nnet3.batches.runs import Run
+from nnet3.batches.minibatches import Run
 from nnet3.computer_pool import ComputerPool
 from nnet3_descriptors import Nnet3Error, read_nnet, write_nnet
 from nnet3_descriptors.files import Reader, read_entries

@@ -18,10 +18,9 @@ import pytest
 import small_networks
 from model_cases import Counted, assert_same
 from nnet3 import BatchOptions, ChunkOptions, Model, ScoreOptions
-from nnet3.batches import forming
-from nnet3.batches.forming import MinibatchFormer
-from nnet3.batches.larger_chunks import LargerChunks, request_of, rounded_up
-from nnet3.batches.runs import Run
+from nnet3.batches import minibatches
+from nnet3.batches.larger_chunks import joined, larger, request_of, rounded_up
+from nnet3.batches.minibatches import MinibatchFormer, Run
 from nnet3.chunks import Chunk, chunks
 from nnet3.computer_pool import ComputerPool
 from nnet3.known_results import KnownResults
@@ -172,24 +171,22 @@ def test_larger_chunks(config: str, is_larger: bool) -> None:
     """A larger chunk is used only if frames after the chunk cannot change outputs."""
     nnet = network(config)
 
-    larger = LargerChunks(KnownResults(nnet)).larger(chunk(5), 1, 8)
+    found = larger(KnownResults(nnet), chunk(5), 1, 8)
 
-    assert larger == (chunk(8) if is_larger else chunk(5))
+    assert found == (chunk(8) if is_larger else chunk(5))
 
 
 def test_chunks_of_several_steps() -> None:
     """A larger chunk that was found for one distance between outputs is not used for another."""
-    larger_chunks = LargerChunks(
-        KnownResults(network(of_hidden("Sum(hidden, IfDefined(Offset(hidden, 10)))")))
-    )
+    known = KnownResults(network(of_hidden("Sum(hidden, IfDefined(Offset(hidden, 10)))")))
     one, two = (
         Chunk(first_input=-12, num_inputs=30, first_output=0, num_outputs=5, last_output=4 * step)
         for step in (1, 2)
     )
 
-    assert larger_chunks.larger(one, 1, 6).num_outputs == 6
+    assert larger(known, one, 1, 6).num_outputs == 6
     # The output at t = 8 reads t = 18, which the larger chunk alone has.
-    assert larger_chunks.larger(two, 2, 6) == two
+    assert larger(known, two, 2, 6) == two
 
 
 ENDLESS_IN_A_LARGER_CHUNK = stacked(
@@ -223,9 +220,9 @@ def test_joined_chunks(name: str) -> None:
         list(chunks(15, ChunkOptions(frames_per_chunk=size), 12, 12)) for size in (5, 15)
     )
 
-    joined = LargerChunks(KnownResults(nnet)).joined(parts, 1)
+    found = joined(KnownResults(nnet), parts, 1)
 
-    assert joined == (whole if is_joined else None)
+    assert found == (whole if is_joined else None)
 
 
 @pytest.mark.parametrize("size", [1, 2])
@@ -255,7 +252,7 @@ def test_chunks_of_one_row() -> None:
         for first in (0, 1)
     ]
 
-    assert LargerChunks(KnownResults(nnet)).joined(parts, 1) is None
+    assert joined(KnownResults(nnet), parts, 1) is None
 
 
 @pytest.mark.parametrize(
@@ -348,7 +345,7 @@ def test_minibatches_are_filled_up() -> None:
 
 def test_results_come_while_utterances_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """An endless table is computed, and is read ahead only within limits."""
-    monkeypatch.setattr(forming, "MOST_FRAMES_AHEAD", 500)
+    monkeypatch.setattr(minibatches, "MOST_FRAMES_AHEAD", 500)
     num_read = 0
 
     def endless() -> Iterator[tuple[str, np.ndarray]]:
@@ -489,7 +486,7 @@ class TestMemory:
         """
         counted = Counted(monkeypatch)
         model = Model(network(WIDE))
-        shares = BatchOptions(memory=1).shares
+        options = BatchOptions(memory=1)
         most_features = largest = 0
         rng = np.random.default_rng(3)
 
@@ -510,9 +507,10 @@ class TestMemory:
 
         assert len(counted.computers) > 50
         # The alignment of an arena is unknown before it is bound.
-        assert 0.9 * shares.computers < counted.most_of_computers <= shares.computers + 4096
+        assert 0.9 * options.computer_bytes < counted.most_of_computers
+        assert counted.most_of_computers <= options.computer_bytes + 4096
         # Outputs are as large as features; the oldest and the newest are always alive.
-        assert 2 * most_features <= shares.waiting + 2 * (2 * largest)
+        assert 2 * most_features <= options.waiting_bytes + 2 * (2 * largest)
 
     def test_what_is_larger(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A chunk that needs more than the memory is computed; no other computer is kept."""
@@ -532,7 +530,7 @@ class TestMemory:
             expected = model.compute(features, frames_per_chunk=5000)
             assert_same(outputs, expected)
         assert len(sizes) == 1
-        assert counted.most_of_computers > BatchOptions(memory=1).shares.computers
+        assert counted.most_of_computers > BatchOptions(memory=1).computer_bytes
 
     def test_blocks(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A block frees computers beyond its limit at once; the smallest of two limits counts."""

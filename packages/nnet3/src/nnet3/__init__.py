@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from nnet3_tables import write_table as write_table
 
     from nnet3.audio import AudioStream as AudioStream
-    from nnet3.batches.forming import BatchOptions as BatchOptions
+    from nnet3.batches.minibatches import BatchOptions as BatchOptions
+    from nnet3.batches.minibatches import Run as Run
+    from nnet3.batches.minibatches import Work as Work
     from nnet3.batches.queue import UtteranceQueue as UtteranceQueue
-    from nnet3.batches.runs import Run as Run
-    from nnet3.batches.runs import Work as Work
     from nnet3.caching import CachingCompiler as CachingCompiler
     from nnet3.caching import compile as compile
     from nnet3.chunks import ChunkOptions as ChunkOptions

@@ -12,13 +12,14 @@ from nnet3_descriptors import ComponentNode, Nnet
 from nnet3_runtime_cuda import RunError
 from nnet3_runtime_cuda.arrays import FloatArray, as_array, as_matrix, check_output
 
-from nnet3.batches.larger_chunks import LargerChunks, in_groups, request_of, rounded_up
-from nnet3.batches.runs import Run, Work
+from nnet3.batches.larger_chunks import in_groups, joined, larger, request_of, rounded_up
+from nnet3.batches.minibatches import Run, Work, compute_alone
 from nnet3.chunks import Chunk, ChunkOptions, check_memory, chunks, full_chunks, online_ivector_row
 
 if TYPE_CHECKING:
     from nnet3.batches import BatchOptions
     from nnet3.computer_pool import ComputerPool
+    from nnet3.known_results import KnownResults
     from nnet3.output_scores import ScoreOptions
 
 CHUNKS_JOINED = 4
@@ -47,7 +48,7 @@ class ChunkNetwork(NamedTuple):
         whole_only: Why only whole utterances can be computed: outputs would depend on how an
             utterance is cut; or None.
         pool: Computes chunks.
-        larger_chunks: Finds larger chunks with the same outputs.
+        known: What is known of the network that the pool computes.
     """
 
     nnet: Nnet
@@ -61,7 +62,7 @@ class ChunkNetwork(NamedTuple):
     output: str
     whole_only: str | None
     pool: ComputerPool
-    larger_chunks: LargerChunks
+    known: KnownResults
 
 
 class _Utterance(NamedTuple):
@@ -90,9 +91,9 @@ class _Utterance(NamedTuple):
         """Frames between two rows of output."""
         return self.options.frame_subsampling_factor
 
-    def _inputs(self, chunk: Chunk, larger: Chunk) -> dict[str, FloatArray]:
+    def _inputs(self, chunk: Chunk, whole: Chunk) -> dict[str, FloatArray]:
         """The inputs of a chunk that a larger one computes."""
-        values = {"input": self.frames[larger.input_rows(len(self.frames))]}
+        values = {"input": self.frames[whole.input_rows(len(self.frames))]}
         if self.ivectors is not None:
             row = self._ivector_row(chunk)
             values["ivector"] = self.ivectors[row : row + 1]
@@ -112,16 +113,14 @@ class _Utterance(NamedTuple):
 
     def compute(self, chunk: Chunk, *, is_alone: bool) -> None:
         """Computes a chunk, on the calling thread alone or on all threads."""
-        request = request_of(chunk, self.step, self.network.nnet)
-        outputs = self.network.pool.forward(request, self._inputs(chunk, chunk), is_alone=is_alone)
-        self._put(chunk, outputs["output"])
+        compute_alone(self.network.pool, self._run(chunk, chunk), is_alone=is_alone)
 
     def runs(self, batch: BatchOptions) -> Iterator[Run]:
         """The chunks as runs: some in a row as one run, where its outputs are the same."""
         for group in in_groups(self.parts, CHUNKS_JOINED, self._belong_together):
-            joined = self._joined(group, batch)
-            if joined is not None:
-                yield self._run(joined, joined, len(group))
+            together = self._joined(group, batch)
+            if together is not None:
+                yield self._run(together, together, len(group))
             else:
                 yield from (self._run(chunk, self._larger(chunk)) for chunk in group)
 
@@ -132,7 +131,7 @@ class _Utterance(NamedTuple):
         request = request_of(group[0], self.step, self.network.nnet)
         if batch.sizes(self.network.pool.bytes_of(request))[0] < len(group):
             return None
-        return self.network.larger_chunks.joined(group, self.step)
+        return joined(self.network.known, group, self.step)
 
     def _belong_together(self, chunk: Chunk, following: Chunk) -> bool:
         """Whether neighbours follow each other, have the same shape, and read the same i-vector."""
@@ -144,11 +143,11 @@ class _Utterance(NamedTuple):
             not self.period or self._ivector_row(chunk) == self._ivector_row(following)
         )
 
-    def _run(self, chunk: Chunk, larger: Chunk, num_chunks: int = 1) -> Run:
+    def _run(self, chunk: Chunk, whole: Chunk, num_chunks: int = 1) -> Run:
         """A chunk as a run, which computes a larger one."""
         return Run(
-            request=request_of(larger, self.step, self.network.nnet),
-            inputs=partial(self._inputs, chunk, larger),
+            request=request_of(whole, self.step, self.network.nnet),
+            inputs=partial(self._inputs, chunk, whole),
             take=partial(self._put, chunk),
             is_edge=self.options.has_own_context(
                 is_first=chunk is self.parts[0], is_last=chunk is self.parts[-1]
@@ -160,7 +159,7 @@ class _Utterance(NamedTuple):
         """The chunk whose program computes a chunk beside others."""
         most = self.options.frames_per_chunk // self.step
         wanted = rounded_up(chunk.num_outputs, most)
-        return self.network.larger_chunks.larger(chunk, self.step, wanted)
+        return larger(self.network.known, chunk, self.step, wanted)
 
     def scores(self, options: ScoreOptions) -> FloatArray:
         """The scores, when all chunks are computed.

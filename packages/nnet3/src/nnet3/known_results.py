@@ -11,6 +11,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -56,6 +57,8 @@ class KnownResults:
             OptionError: `cache_dir` is no path.
         """
         self.nnet = nnet
+        self._lock = threading.Lock()
+        self._answers: dict[str, Any] = {}
         folder = folder_of(cache_dir)
         self._cache = None if folder is None else disk_cache(folder)
 
@@ -118,14 +121,21 @@ class KnownResults:
         sentence: str | None = self.answer("fixed frame", found)
         return sentence
 
-    @GATE.importing()
     def answer(self, question: str, make: Callable[[], Any]) -> Any:
         """The answer to a question about the network, from the cache or found and kept there.
+
+        Other threads with a question wait for it.
 
         Args:
             question: Says what is asked.
             make: Finds the answer, a value of JSON.
         """
+        with GATE.importing(), self._lock:
+            if question not in self._answers:
+                self._answers[question] = self._answer(question, make)
+            return self._answers[question]
+
+    def _answer(self, question: str, make: Callable[[], Any]) -> Any:
         key = self._key("answer", question)
         data = self._read(key)
         if data is not None:

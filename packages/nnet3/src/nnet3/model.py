@@ -33,7 +33,6 @@ from nnet3.audio import (
     pipeline_of,
     read_folder,
 )
-from nnet3.batches.larger_chunks import LargerChunks
 from nnet3.caching import CachingCompiler
 from nnet3.chunk_work import ChunkNetwork, chunk_work, pooling_node
 from nnet3.chunks import ChunkOptions, options_of
@@ -283,7 +282,7 @@ class Model(NotCopied):
             output=output,
             whole_only=self._whole_only(compiler.known),
             pool=self._pool,
-            larger_chunks=LargerChunks(compiler.known),
+            known=compiler.known,
         )
         self._making_streams = threading.Lock()
         self._stream_programs: dict[StreamOptions, StreamProgram] = {}  # the latest is last

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from nnet3_runtime_cuda import RunError
 from nnet3_runtime_cuda.arrays import FloatArray, as_matrix, check_output
 
-from nnet3.batches.runs import Run, Work
+from nnet3.batches.minibatches import Run, Work, compute_alone
 from nnet3.chunk_work import ChunkNetwork
 from nnet3.chunks import check_memory, integer
 
@@ -189,10 +189,6 @@ def segment_work(
             take=partial(put, number),
         )
 
-    def compute(each: Run) -> None:
-        outputs = network.pool.forward(each.request, each.inputs(), is_alone=is_alone)
-        each.take(outputs["output"])
-
     def mean() -> FloatArray:
         check_output(vectors, f"the output of node '{network.output}'")
         lengths = list(map(len, parts))
@@ -200,7 +196,7 @@ def segment_work(
 
     runs = list(map(run, range(len(parts))))
     return Work(
-        tasks=[partial(compute, each) for each in runs],
+        tasks=[partial(compute_alone, network.pool, each, is_alone=is_alone) for each in runs],
         finish=mean,
         runs=runs,
     )

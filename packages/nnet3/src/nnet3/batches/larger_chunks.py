@@ -4,22 +4,37 @@ Last chunks and short utterances have many lengths. Compiling a program for each
 than computing a few unused rows. Also, a chunk computes its context again, which the chunks before
 and after it compute, too. If chunks in a row are joined into one larger chunk, they share this
 context.
+
+Outputs are the same if the wanted rows depend on the same rows in both computations, from the
+inputs on: a row is a function of the rows that it reads. A chunk may be larger than wanted if
+outputs depend on a fixed number of frames, and with recurrences from left to right. Chunks may be
+joined only in the first case: a recurrence begins anew in each chunk.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import nnet3_computation
-from nnet3_descriptors import Nnet, Nnet3Error
-from nnet3_descriptors.forking import GATE
+import numpy as np
+from nnet3_descriptors import ComponentInputNode, InputNode, Nnet, Nnet3Error, OutputNode
+from nnet3_descriptors.indexes import IndexArray, distinct
 
 from nnet3.chunks import Chunk
 from nnet3.known_results import KnownResults
 
+if TYPE_CHECKING:
+    from nnet3_graph import ComputationGraph
+
 MOST_ROWS_IN_VAIN = 16
 """The most further rows of output: computing more would take longer than compiling."""
+
+_Moved = tuple[int, int]
+"""A node, and the number of frames by which rows of it are later in the other computation."""
+
+_T = 2
+"""The column t of cindexes: node, n, t, x."""
 
 
 def rounded_up(num_outputs: int, most: int) -> int:
@@ -33,84 +48,66 @@ def rounded_up(num_outputs: int, most: int) -> int:
     return max(num_outputs, min(most, -(-num_outputs // unit) * unit))
 
 
-class LargerChunks:
-    """Finds larger chunks for a network, and remembers which of them have the same outputs.
+def larger(known: KnownResults, chunk: Chunk, step: int, num_outputs: int) -> Chunk:
+    """A chunk with more output rows at its end, or the chunk itself if it has other outputs.
 
-    Outputs are the same if the wanted rows depend on the same rows in both computations, from the
-    inputs on. A chunk may be larger than wanted if outputs depend on a fixed number of frames, and
-    with recurrences from left to right. Chunks may be joined only in the first case: a recurrence
-    begins anew in each chunk.
+    Args:
+        known: What is known of the network of the chunks.
+        chunk: The wanted chunk.
+        step: Frames between two rows of output.
+        num_outputs: Rows of output of the larger chunk.
     """
+    more = (num_outputs - chunk.num_outputs) * step
+    if more <= 0:
+        return chunk
+    found = chunk._replace(
+        num_inputs=chunk.num_inputs + more,
+        num_outputs=num_outputs,
+        last_output=chunk.last_output + more,
+    )
+    return found if _has_same_outputs(known, [chunk], found, step) else chunk
 
-    def __init__(self, known: KnownResults) -> None:
-        """Begins with what is known about the network of the chunks."""
-        self._nnet, self._known = known.nnet, known
-        self._lock = threading.Lock()
-        self._is_same: dict[tuple[tuple[int, int, int, int], int, int], bool] = {}
 
-    def larger(self, chunk: Chunk, step: int, num_outputs: int) -> Chunk:
-        """A chunk with more output rows at its end, or the chunk itself if it has other outputs.
+def joined(known: KnownResults, chunks: Sequence[Chunk], step: int) -> Chunk | None:
+    """One chunk in place of several, or None if it has other outputs.
 
-        Args:
-            chunk: The wanted chunk.
-            step: Frames between two rows of output.
-            num_outputs: Rows of output of the larger chunk.
-        """
-        more = (num_outputs - chunk.num_outputs) * step
-        if more <= 0:
-            return chunk
-        larger = chunk._replace(
-            num_inputs=chunk.num_inputs + more,
-            num_outputs=num_outputs,
-            last_output=chunk.last_output + more,
-        )
-        return larger if self._has_same_outputs([chunk], larger, step) else chunk
+    Args:
+        known: What is known of the network of the chunks.
+        chunks: Chunks of an utterance in a row, all of the same shape.
+        step: Frames between two rows of output.
+    """
+    first, last = chunks[0], chunks[-1]
+    found = first._replace(
+        num_inputs=last.first_input + last.num_inputs - first.first_input,
+        num_outputs=len(chunks) * first.num_outputs,
+        last_output=last.last_output,
+    )
+    return found if _has_same_outputs(known, chunks, found, step) else None
 
-    def joined(self, chunks: Sequence[Chunk], step: int) -> Chunk | None:
-        """One chunk in place of several, or None if it has other outputs.
 
-        Args:
-            chunks: Chunks of an utterance in a row, all of the same shape.
-            step: Frames between two rows of output.
-        """
-        first, last = chunks[0], chunks[-1]
-        joined = first._replace(
-            num_inputs=last.first_input + last.num_inputs - first.first_input,
-            num_outputs=len(chunks) * first.num_outputs,
-            last_output=last.last_output,
-        )
-        return joined if self._has_same_outputs(chunks, joined, step) else None
+def _has_same_outputs(
+    known: KnownResults, chunks: Sequence[Chunk], whole: Chunk, step: int
+) -> bool:
+    first = chunks[0]
+    shape = first.first_input - first.first_output, first.num_inputs, first.num_outputs, step
+    kind = (shape, len(chunks), whole.num_outputs)
+    shifts = [chunk.first_output - first.first_output for chunk in chunks]
 
-    def _has_same_outputs(self, chunks: Sequence[Chunk], larger: Chunk, step: int) -> bool:
-        first = chunks[0]
-        start = first.first_input - first.first_output
-        shape = (start, first.num_inputs, first.num_outputs, step)
-        kind = (shape, len(chunks), larger.num_outputs)
-        with GATE.importing(), self._lock:
-            if kind not in self._is_same:
-                shifts = [chunk.first_output - first.first_output for chunk in chunks]
-                self._is_same[kind] = self._known.answer(
-                    f"same outputs {kind} {shifts}",
-                    lambda: self._reads_the_same(first, larger, step, shifts),
-                )
-            return self._is_same[kind]
-
-    def _reads_the_same(
-        self, chunk: Chunk, larger: Chunk, step: int, shifts: Sequence[int]
-    ) -> bool:
-        """Whether chunks with these shifts, in frames, read the same in the larger one."""
+    def reads_alike() -> bool:
         from nnet3_graph import build_computation_graph
 
-        from nnet3.batches.same_reads import reads_the_same
-
+        nnet = known.nnet
         try:
-            part, whole = (
-                build_computation_graph(self._nnet, request_of(each, step, self._nnet))
-                for each in (chunk, larger)
+            small, large = (
+                build_computation_graph(nnet, request_of(each, step, nnet))
+                for each in (first, whole)
             )
         except Nnet3Error:
             return False  # if the chunk itself cannot be computed, its run raises the error
-        return all(reads_the_same(part, whole, shift) for shift in shifts)
+        return all(reads_the_same(small, large, shift) for shift in shifts)
+
+    is_same: bool = known.answer(f"same outputs {kind} {shifts}", reads_alike)
+    return is_same
 
 
 def in_groups(
@@ -149,3 +146,98 @@ def request_of(chunk: Chunk, step: int, nnet: Nnet) -> nnet3_computation.Computa
     end = (chunk.num_outputs - 1) * step + 1
     output = nnet3_computation.IoSpecification.from_range("output", 0, end, t_step=step)
     return nnet3_computation.ComputationRequest(inputs=tuple(inputs), outputs=(output,))
+
+
+# ---- the rows that two computations read ----
+
+
+def reads_the_same(part: ComputationGraph, whole: ComputationGraph, shift: int = 0) -> bool:
+    """Whether the outputs of `part`, `shift` frames later, have the same values in `whole`.
+
+    They have if each of them, and each row that these read, has a partner in `whole` that reads the
+    partners of its own rows. The search begins at the outputs and ends at the inputs: the partner
+    of a frame must be `shift` frames later, that of an i-vector must have its own time. What is
+    between them may move or not: the reads of both computations tell.
+
+    Args:
+        part: The smaller computation.
+        whole: A computation of the same network.
+        shift: Frames, a multiple of the modulus of the network.
+    """
+    nodes = part.nnet.nodes
+    pending = {(node, shift) for node, each in enumerate(nodes) if isinstance(each, OutputNode)}
+    seen = set(pending)
+    while pending:
+        node, frames = pending.pop()
+        definition = nodes[node]
+        if isinstance(definition, InputNode):
+            if frames != (shift if definition.name == "input" else 0):
+                return False
+            continue
+        reads = _partners_of_reads(node, frames, shift, part, whole)
+        if reads is None:
+            return False
+        pending |= reads - seen
+        seen |= reads
+    return True
+
+
+def _partners_of_reads(
+    node: int, frames: int, shift: int, part: ComputationGraph, whole: ComputationGraph
+) -> set[_Moved] | None:
+    """How what the rows of a node read moves, if they have partners that read alike; else None.
+
+    Args:
+        node: Number of the node; all of its rows are looked at.
+        frames: How much later its rows are in `whole`.
+        shift: How much later the outputs are.
+        part: The smaller computation.
+        whole: The other one.
+    """
+    moved = part.index_set(node).indexes + np.array([0, frames, 0], np.int32)
+    rows = whole.cindex_ids(node, moved) - whole.node_range(node).start
+    if (rows < 0).any():
+        return None
+    if isinstance(part.nnet.nodes[node], ComponentInputNode | OutputNode):
+        # A set of rows does not say which of them stands where in an Append.
+        mine = np.concatenate(part.leaf_ids(node))
+        theirs = np.concatenate(whole.leaf_ids(node))[:, rows]
+        read = mine >= 0
+        if not np.array_equal(read, theirs >= 0):
+            return None
+        return _moved(part.cindexes[mine[read]], whole.cindexes[theirs[read]], shift)
+    splits, mine = part.dependencies_of(node)
+    other_splits, theirs = whole.dependencies_of(node)
+    counts = np.diff(splits)
+    if not np.array_equal(counts, np.diff(other_splits)[rows]):
+        return None
+    within = np.arange(len(mine)) - np.repeat(splits[:-1], counts)
+    theirs = theirs[np.repeat(other_splits[:-1][rows], counts) + within]
+    # A component tells its inputs apart by their distance in time.
+    return _moved(part.cindexes[mine], whole.cindexes[theirs], shift, only=frames)
+
+
+def _moved(
+    mine: IndexArray, theirs: IndexArray, shift: int, only: int | None = None
+) -> set[_Moved] | None:
+    """The nodes of rows and how they move to their partners, by no frames or by `shift`.
+
+    Args:
+        mine: (N, 4) cindexes of the smaller computation.
+        theirs: (N, 4) their partners.
+        shift: Frames; Switch and Round read alike at times that differ by it.
+        only: Frames by which all must move, if not None.
+
+    Returns:
+        None if others differ, or in more than the time.
+    """
+    differences = theirs - mine
+    frames = differences[:, _T].copy()
+    differences[:, _T] = 0
+    found: set[_Moved] = set()
+    left = len(mine)
+    for move in {0, shift} if only is None else {only}:
+        moves = frames == move
+        left -= int(np.count_nonzero(moves))
+        found |= {(node, move) for node in distinct(mine[moves, 0]).tolist()}
+    return None if left or differences.any() else found

@@ -24,8 +24,14 @@ from nnet3_descriptors.forking import ForkError
 from nnet3_runtime_cuda.arrays import FloatArray
 from nnet3_runtime_cuda.cpu import LIMIT, SharedTasks, Task
 
-from nnet3.batches.forming import BatchOptions, Minibatch, MinibatchFormer
-from nnet3.batches.runs import Run, Work, compute_together
+from nnet3.batches.minibatches import (
+    BatchOptions,
+    Minibatch,
+    MinibatchFormer,
+    Run,
+    Work,
+    compute_together,
+)
 from nnet3.caching import Promise
 from nnet3.computer_pool import ComputerPool
 
@@ -109,7 +115,7 @@ class UtteranceQueue:
         options = options or BatchOptions()
         self._num_threads = num_threads
         self._computers = pool
-        self._shares = options.shares
+        self._computer_bytes = options.computer_bytes
         self._frames_ahead = options.frames_ahead(bytes_per_frame) if pool else 0
         self._frames_waiting = options.frames_waiting(bytes_per_frame)
         self._former: MinibatchFormer[QueuedUtterance] | None = None
@@ -136,7 +142,7 @@ class UtteranceQueue:
     def __enter__(self) -> UtteranceQueue:
         self._limit.enter_context(LIMIT.at_most(1))  # once, not for each task
         if self._computers is not None:
-            self._limit.enter_context(self._computers.within(self._shares.computers))
+            self._limit.enter_context(self._computers.within(self._computer_bytes))
         return self
 
     def __exit__(self, *_: object) -> None:

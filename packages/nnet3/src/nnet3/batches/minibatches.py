@@ -1,4 +1,4 @@
-"""Forms minibatches from runs.
+"""The work of an utterance, as tasks or as runs of the network, and runs that share a minibatch.
 
 The minibatches depend only on the order of the utterances and on the options, so the outputs are
 the same for every number of threads.
@@ -7,15 +7,143 @@ the same for every number of threads.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Real
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import attrs
-from nnet3_runtime_cuda import RunError
+import numpy as np
+from nnet3_descriptors import Nnet3Error
+from nnet3_descriptors.indexes import N
+from nnet3_runtime_cuda import DeviceMemoryError, RunError
 
-from nnet3.batches.runs import Run
 from nnet3.chunks import integer
+
+if TYPE_CHECKING:
+    from nnet3_computation import ComputationRequest, IoSpecification
+    from nnet3_runtime_cuda.arrays import FloatArray
+    from nnet3_runtime_cuda.cpu import Task
+
+    from nnet3.computer_pool import ComputerPool
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Run:
+    """A run of the network over one sequence; runs with equal requests may be computed together.
+
+    Attributes:
+        request: The rows, of one sequence.
+        inputs: Makes the rows of each input node when they are needed.
+        take: Called with the rows of the output node 'output'.
+        is_edge: Whether it is the first or last chunk of an utterance, with a context of its own.
+        num_chunks: Number of chunks of the utterance that it computes.
+    """
+
+    request: ComputationRequest
+    inputs: Callable[[], Mapping[str, FloatArray]]
+    take: Callable[[FloatArray], object]
+    is_edge: bool = False
+    num_chunks: int = 1
+
+    @property
+    def kind(self) -> tuple[ComputationRequest, bool, int]:
+        """What runs of the same minibatch must have in common: request, is_edge, num_chunks."""
+        return self.request, self.is_edge, self.num_chunks
+
+
+@attrs.frozen(kw_only=True)
+class Work:
+    """The tasks that compute something for an utterance.
+
+    Attributes:
+        tasks: Call each once: in any order, on any threads, several at a time.
+        finish: Call this when all tasks are done; returns the result.
+        runs: The same work as runs of the network, if it can share computations with other
+            utterances: do either the tasks or the runs.
+    """
+
+    tasks: Sequence[Task]
+    finish: Callable[[], FloatArray]
+    runs: Sequence[Run] = ()
+
+
+def compute_alone(pool: ComputerPool, run: Run, *, is_alone: bool) -> None:
+    """Computes a run, and hands its outputs on.
+
+    Args:
+        pool: The computers of the network.
+        run: The run.
+        is_alone: Whether all work stays on the calling thread, beside other threads.
+    """
+    run.take(pool.forward(run.request, run.inputs(), is_alone=is_alone)["output"])
+
+
+def compute_together(pool: ComputerPool, runs: Sequence[Run], size: int) -> dict[int, Nnet3Error]:
+    """Computes runs with equal requests, and hands their outputs on.
+
+    Args:
+        pool: The computers of the network.
+        runs: At least one.
+        size: Number of sequences to compute; the last run is repeated to fill it.
+
+    Returns:
+        The errors, by the number of the run.
+    """
+    errors: dict[int, Nnet3Error] = {}
+    inputs: dict[int, Mapping[str, FloatArray]] = {}
+    for number, run in enumerate(runs):
+        try:
+            inputs[number] = run.inputs()
+        except Nnet3Error as error:
+            errors[number] = error
+    if not inputs:
+        return errors
+    given = list(inputs.values())
+    # Another number of sequences would need another program.
+    given += [given[-1]] * (size - len(given))
+    try:
+        outputs = _forward(pool, runs[0].request, given)
+    except DeviceMemoryError as error:
+        if size == 1:
+            return {**errors, 0: error}
+        for number in inputs:
+            alone = compute_together(pool, [runs[number]], 1)
+            errors.update(dict.fromkeys([number] if alone else [], alone.get(0, error)))
+        return errors
+    except Nnet3Error as error:
+        return {**errors, **dict.fromkeys(inputs, error)}
+    rows = len(outputs) // size
+    for place, number in enumerate(inputs):
+        runs[number].take(outputs[place * rows : (place + 1) * rows])
+    return errors
+
+
+def _forward(
+    pool: ComputerPool, request: ComputationRequest, given: Sequence[Mapping[str, FloatArray]]
+) -> FloatArray:
+    if len(given) == 1:
+        return pool.forward(request, given[0], is_alone=True)["output"]
+    stacked = {name: np.concatenate([each[name] for each in given]) for name in given[0]}
+    batch = of_sequences(request, len(given))
+    return pool.forward(batch, stacked, is_alone=True)["output"]
+
+
+def of_sequences(request: ComputationRequest, count: int) -> ComputationRequest:
+    """A request of one sequence repeated for `count` sequences; the rows of each are contiguous."""
+
+    def repeated(io: IoSpecification) -> IoSpecification:
+        indexes = np.tile(io.indexes, (count, 1))
+        indexes[:, N] = np.repeat(np.arange(count), len(io.indexes))
+        return attrs.evolve(io, indexes=indexes)
+
+    return attrs.evolve(
+        request,
+        inputs=tuple(map(repeated, request.inputs)),
+        outputs=tuple(map(repeated, request.outputs)),
+    )
+
+
+# ---- runs that share a minibatch ----
 
 _MEBIBYTE = 1 << 20
 
@@ -25,44 +153,6 @@ MOST_FRAMES_AHEAD = 2_500
 Waiting for 10,000 or 50,000 frames fills more minibatches and saves no time: most chunks are full
 ones, which fill a minibatch soon (docs/runtime-measurements.md). Outputs that wait take memory.
 """
-
-
-class MemoryShares(NamedTuple):
-    """Shares of the memory that the option `memory` allows, in bytes.
-
-    It does not count the network, its parameters in the layout of products, and compiled
-    computations.
-
-    Attributes:
-        total: All of it.
-    """
-
-    total: int
-
-    @property
-    def waiting(self) -> int:
-        """Features and outputs of utterances that were read and not yet taken: a quarter.
-
-        The oldest of them and the newest one are not counted, since they must be in memory.
-        """
-        return self.total // 4
-
-    @property
-    def computers(self) -> int:
-        """Matrices and scratch of all computers, running and idle.
-
-        Running computers may take more, if a single chunk does or there are more than six threads;
-        then no idle one is kept.
-        """
-        return self.total - self.waiting
-
-    @property
-    def minibatch(self) -> int:
-        """Matrices of the minibatch that a thread computes: an eighth.
-
-        It does not depend on the number of threads, so outputs do not either.
-        """
-        return self.total // 8
 
 
 @attrs.frozen(kw_only=True)
@@ -83,7 +173,8 @@ class BatchOptions:
         memory: Mebibytes. A quarter is for the features and outputs of waiting utterances, the rest
             for computers: an eighth of the whole for the minibatch of each thread, the remainder
             for idle computers, which wait for another minibatch of their shape. A chunk or
-            utterance that needs more than an eighth is computed alone.
+            utterance that needs more than an eighth is computed alone. The network, its parameters
+            in the layout of products, and compiled computations are not counted.
 
     Raises:
         RunError: a value is out of range.
@@ -104,9 +195,29 @@ class BatchOptions:
             )
 
     @property
-    def shares(self) -> MemoryShares:
-        """The division of the memory."""
-        return MemoryShares(int(self.memory) * _MEBIBYTE)
+    def waiting_bytes(self) -> int:
+        """The share of features and outputs of utterances that were read and not yet taken.
+
+        The oldest of them and the newest one are not counted, since they must be in memory.
+        """
+        return int(self.memory) * _MEBIBYTE // 4
+
+    @property
+    def computer_bytes(self) -> int:
+        """The share of the matrices and scratch of all computers, running and idle.
+
+        Running computers may take more, if a single chunk does or there are more than six threads;
+        then no idle one is kept.
+        """
+        return int(self.memory) * _MEBIBYTE - self.waiting_bytes
+
+    @property
+    def minibatch_bytes(self) -> int:
+        """The share of the matrices of the minibatch that a thread computes.
+
+        It does not depend on the number of threads, so outputs do not either.
+        """
+        return int(self.memory) * _MEBIBYTE // 8
 
     def frames_waiting(self, bytes_per_frame: int) -> int:
         """The most frames read and not yet written, besides the oldest utterance.
@@ -114,7 +225,7 @@ class BatchOptions:
         Args:
             bytes_per_frame: Bytes of the features and outputs of a frame.
         """
-        return self.shares.waiting // max(1, bytes_per_frame)
+        return self.waiting_bytes // max(1, bytes_per_frame)
 
     def frames_ahead(self, bytes_per_frame: int) -> int:
         """The most frames to read while an utterance waits to fill a minibatch.
@@ -138,7 +249,7 @@ class BatchOptions:
         most = self.minibatch_size
         if is_edge and self.edge_minibatch_size is not None:
             most = self.edge_minibatch_size
-        within = self.shares.minibatch // max(1, bytes_per_sequence)
+        within = self.minibatch_bytes // max(1, bytes_per_sequence)
         most = max(1, min(most // num_chunks, within))
         sizes = [most]
         while self.partial_minibatch_factor and sizes[-1] > 1:
