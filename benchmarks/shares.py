@@ -131,8 +131,8 @@ class Bound:
         if self.program.backward is not None:
             self.device.clear_direction(kept=self.program.replaced)
         for segment in self.program.segments:
-            for port in segment.inputs:
-                self.program.transfer.put(self.values[port.node], port.view)
+            for node, view in segment.inputs.items():
+                self.program.transfer.put(self.values[node], view)
             with running():
                 for call in segment.calls:
                     start = clock()

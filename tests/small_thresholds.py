@@ -59,9 +59,10 @@ def thresholds(seed: int) -> Iterator[None]:
             (tiled_product, "FEWEST_CHANGING_ROWS", rng.choice([1, 10])),
             (convolution, "FEWEST_FILTERS", 1),
             (convolution, "FEWEST_HEIGHTS", 1),
-            (tile_parts, "PART_COLUMNS", rng.choice([3, 768])),
-            (tile_parts, "CHANGING_PART_COLUMNS", rng.choice([3, 384])),
-            (tile_parts, "BLOCK_ROWS", rng.choice([8, 288])),
+            (tile_parts, "PART_COLUMNS", columns := rng.choice([3, 768])),
+            (tiled_product, "PART_COLUMNS", columns),
+            (tiled_product, "CHANGING_PART_COLUMNS", rng.choice([3, 384])),
+            (tiled_product, "BLOCK_ROWS", rng.choice([8, 288])),
             (tiled_convolution, "BLOCK_ROWS", rng.choice([8, 96])),
         ]
     if rng.randrange(2):

@@ -129,8 +129,8 @@ def _use_a_size(user: User) -> None:
 def _use_computation(nnet: Nnet, computation: NnetComputation) -> None:
     """Binds a computation, and runs its first segment on zeros."""
     computer = NnetComputer(nnet, computation)
-    ports = computer._program.forward[0].inputs
-    computer.forward({port.node: np.zeros(port.view.shape, np.float32) for port in ports})
+    given = computer._program.forward[0].inputs
+    computer.forward({node: np.zeros(view.shape, np.float32) for node, view in given.items()})
 
 
 def _with_ivectors(descriptor: str) -> Nnet:

@@ -372,7 +372,7 @@ class User:
             segment = program.forward[number]
         else:
             segment = program.backward
-        return {port.node: self._values(*port.view.shape) for port in segment.inputs}
+        return {node: self._values(*view.shape) for node, view in segment.inputs.items()}
 
 
 def _all_but_components(nnet: Nnet) -> Iterator[str]:

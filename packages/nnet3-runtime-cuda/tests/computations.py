@@ -94,8 +94,10 @@ def bound(
 def passes(computer: NnetComputer, seed: int = 1) -> list[np.ndarray]:
     """Runs a computer on random numbers: outputs and, if it trains, derivatives and direction."""
     rng = np.random.default_rng(seed)
-    ports = computer._program.forward[0].inputs
-    outputs = computer.forward({port.node: rng.standard_normal(port.view.shape) for port in ports})
+    given = computer._program.forward[0].inputs
+    outputs = computer.forward(
+        {node: rng.standard_normal(view.shape) for node, view in given.items()}
+    )
     if computer._program.backward is None:
         return [*outputs.values()]
     derivatives = {name: rng.standard_normal(array.shape) for name, array in outputs.items()}

@@ -313,7 +313,7 @@ def test_computers_in_one_workspace() -> None:
     for seed in range(2):
         for one, other in zip(alone, beside, strict=True):
             np.testing.assert_array_equal(passes(one, seed), passes(other, seed))
-    starts = {each._program.forward[0].inputs[0].view.base.ctypes.data for each in beside[:2]}
+    starts = {each._program.forward[0].inputs["input"].base.ctypes.data for each in beside[:2]}
     assert len(starts) == 1
 
 

@@ -12,7 +12,6 @@ import attrs
 import numpy as np
 import pytest
 from nnet3_runtime_cuda.cuda import cublaslt
-from nnet3_runtime_cuda.cuda.cublaslt import Precision
 from nnet3_runtime_cuda.cuda.cupy_platform import CupyPlatform
 from nnet3_runtime_cuda.cuda.platform import ALIGNMENT, Gemm, Matrix, Platform
 from nnet3_runtime_cuda.errors import DeviceError, DeviceMemoryError
@@ -339,7 +338,7 @@ def test_errors_of_cuda_name_the_device(platform: CupyPlatform, cupy: StrictCupy
 
 def test_precision_is_the_platforms(cupy: StrictCupy, library: Any, stand_in: ctypes.CDLL) -> None:
     """Products are computed in the precision that the platform was opened with."""
-    platform = CupyPlatform(cupy, library, 0, Precision.TF32)
+    platform = CupyPlatform(cupy, library, 0, "tf32")
     platform.gemm(square(platform)[1])()
     platform.synchronize()
     assert stand_in.stand_in_last_compute_type() == 77

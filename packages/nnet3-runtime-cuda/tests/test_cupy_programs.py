@@ -16,7 +16,6 @@ from emulated_device import HostPlatform, kernel_names
 from nnet3_descriptors import vectorize
 from nnet3_runtime_cuda import DeviceMemoryError, NnetComputer, RunError
 from nnet3_runtime_cuda.cuda import split_products
-from nnet3_runtime_cuda.cuda.cublaslt import Precision
 from nnet3_runtime_cuda.cuda.cupy_platform import CupyPlatform
 from nnet3_runtime_cuda.cuda.split_products import Plan, plan_of
 from random_components import TYPES, random_case
@@ -140,7 +139,7 @@ def test_split_products(
             trainable=True,
             natural_gradient=natural_gradient,
         )
-        for precision in (Precision.FP32, Precision.FP32X3)
+        for precision in ("fp32", "fp32x3")
     )
     for run in range(RUNS):
         outputs = []

@@ -14,7 +14,7 @@ from nnet3_runtime_cuda.cpu import tape as cpu_tape
 from nnet3_runtime_cuda.cuda.fusion import MOST_POINTERS
 from nnet3_runtime_cuda.cuda.machine import DeviceMachine
 from nnet3_runtime_cuda.cuda.recorded import View
-from nnet3_runtime_cuda.operations import Operations
+from nnet3_runtime_cuda.operations import Tape
 from small_networks import RECURRENT, network
 
 TIMES = range(4)
@@ -65,7 +65,7 @@ def test_the_tapes_are_siblings(monkeypatch: pytest.MonkeyPatch) -> None:
     tape = DeviceMachine(DryRun()).tape()
 
     kinds = type(tape).__mro__
-    assert Operations in kinds
+    assert Tape in kinds
     assert not any(kind.__module__.startswith("nnet3_runtime_cuda.cpu") for kind in kinds)
     assert not hasattr(tape, "record")
     assert not any(tape.gains_by_panels(rows) for rows in (1, 8, 64, 256))

@@ -27,13 +27,11 @@ from nnet3_runtime_cuda.cuda.machine import DeviceMachine
 from nnet3_runtime_cuda.cuda.natural_gradient import DeviceTape
 from nnet3_runtime_cuda.cuda.segments import ALWAYS, Clock, Schedule
 from nnet3_runtime_cuda.errors import DeviceError
-from nnet3_runtime_cuda.operations import Operations, natural_gradient
+from nnet3_runtime_cuda.operations import Tape, natural_gradient
 from nnet3_runtime_cuda.operations.gradients import (
     AffineGradient,
-    AffinePreconditioner,
     ColumnBlocks,
     FisherEstimate,
-    NaturalGradientOptions,
 )
 from small_networks import network, stacked
 
@@ -59,9 +57,9 @@ class NaturalGradientByDefinition:
             decide about the last rows of R.
     """
 
-    def __init__(self, options: NaturalGradientOptions, dim: int) -> None:
-        self.options, self.dim = options, dim
-        rank = min(options.rank, dim - 1)
+    def __init__(self, estimate: FisherEstimate, dim: int) -> None:
+        self.estimate, self.dim = estimate, dim
+        rank = min(estimate.rank, dim - 1)
         # Row k is not 0 in columns k, k + rank, ...: these are all 1, but the first is 1.1.
         self.r = np.zeros((rank, dim))
         for k in range(rank):
@@ -82,7 +80,7 @@ class NaturalGradientByDefinition:
     def smoothed(self) -> np.ndarray:
         """G = F + alpha / dim tr(F) I, (dim, dim)."""
         fisher = self.fisher
-        return fisher + self.options.alpha / self.dim * np.trace(fisher) * np.eye(self.dim)
+        return fisher + self.estimate.alpha / self.dim * np.trace(fisher) * np.eye(self.dim)
 
     def precondition(self, x: np.ndarray) -> tuple[np.ndarray, float]:
         """Multiplies rows by the inverse of G, and then updates F by them.
@@ -99,11 +97,11 @@ class NaturalGradientByDefinition:
         if self._count == 0:
             for _ in range(1 if len(x) <= len(self.r) else 3):
                 self._see(x)
-        beta = self.rho + self.options.alpha / self.dim * np.trace(self.fisher)
+        beta = self.rho + self.estimate.alpha / self.dim * np.trace(self.fisher)
         result = beta * x @ np.linalg.inv(self.smoothed)
         norms = np.linalg.norm(x), np.linalg.norm(result)
         since = self._count - FIRST_MINIBATCHES
-        if since <= 0 or since % self.options.update_period == 0:
+        if since <= 0 or since % self.estimate.update_period == 0:
             self._see(x)
         self._count += 1
         return result, norms[0] / norms[1] if norms[1] > 0.0 else 1.0
@@ -113,10 +111,10 @@ class NaturalGradientByDefinition:
         rank = len(self.r)
         if rank == 0 or len(x) == 0:
             return
-        if self.options.num_minibatches_history > 0.0:
-            eta = 1.0 / self.options.num_minibatches_history
+        if self.estimate.num_minibatches_history > 0.0:
+            eta = 1.0 / self.estimate.num_minibatches_history
         else:
-            eta = min(0.9, 1.0 - math.exp(-len(x) / self.options.num_samples_history))
+            eta = min(0.9, 1.0 - math.exp(-len(x) / self.estimate.num_samples_history))
         scatter = x.T @ x / len(x)
         target = eta * scatter + (1.0 - eta) * self.fisher
         # With Z = Y Y^T = U C U^T, the new R = C^(-1/2) U^T Y has the right singular vectors of Y
@@ -141,14 +139,14 @@ def draw_case(seed: int) -> tuple[NaturalGradientByDefinition, list[np.ndarray]]
     """A slow natural gradient and minibatches for it."""
     rng = Random(seed)
     dim = rng.choice([2, 3, 6, 12, 20])
-    options = NaturalGradientOptions(
+    estimate = FisherEstimate(
         rank=rng.choice([1, 2, 3, 5, 8, 40]),
         update_period=rng.choice([1, 1, 2, 5]),
         num_samples_history=rng.choice([1.0, 30.0, 2000.0, 1e5]),
         num_minibatches_history=rng.choice([0.0, 0.0, 1.5, 10.0]),
         alpha=rng.choice([0.0, 0.1, 4.0, 50.0]),
     )
-    return NaturalGradientByDefinition(options, dim), draw_minibatches(rng, dim)
+    return NaturalGradientByDefinition(estimate, dim), draw_minibatches(rng, dim)
 
 
 def draw_minibatches(rng: Random, dim: int) -> list[np.ndarray]:
@@ -179,7 +177,7 @@ def estimated(
     """R, d and rho of the fast form before the next minibatch, given its W = E^(1/2) R."""
     natural.begin(ColumnBlocks([x]), np.empty((len(x), len(natural.w)), x.dtype))
     w, d, rho = natural.w.astype(np.float64), natural._d, natural._rho
-    beta = rho + natural.estimate.options.alpha / w.shape[1] * (w.shape[1] * rho + d.sum())
+    beta = rho + natural.estimate.alpha / w.shape[1] * (w.shape[1] * rho + d.sum())
     return w * np.sqrt(beta / d + 1.0)[:, None], d, rho
 
 
@@ -191,7 +189,7 @@ SEEDS = range(40)
 def test_fast_form_is_the_definition(seed: int, dtype: type[np.floating]) -> None:
     """Rows, scale and the estimate agree after each of many minibatches."""
     slow, minibatches = draw_case(seed)
-    fast, tolerance = OnlineNaturalGradient(FisherEstimate(slow.options)), TOLERANCE[dtype]
+    fast, tolerance = OnlineNaturalGradient(slow.estimate), TOLERANCE[dtype]
     for number, minibatch in enumerate(minibatches):
         x = minibatch.astype(dtype)
         found = x.copy()
@@ -203,7 +201,7 @@ def test_fast_form_is_the_definition(seed: int, dtype: type[np.floating]) -> Non
             return
         r, d, rho = estimated(fast, x)
         fisher = r.T @ np.diag(d) @ r + rho * np.eye(slow.dim)
-        where = f"minibatch {number} of {x.shape}, {slow.options}, spread {slow.spread:.1e}"
+        where = f"minibatch {number} of {x.shape}, {slow.estimate}, spread {slow.spread:.1e}"
         for what, one, other, size in (
             ("rows", found, expected, np.abs(x).max()),
             # |x| / |x - h w|, where the difference is as exact as x
@@ -233,7 +231,7 @@ def test_most_minibatches_are_compared(dtype: type[np.floating]) -> None:
 def test_what_must_hold_of_any_estimate(seed: int) -> None:
     """R R^T = I, W W^T = E; the total norm stays; no row turns by more than 90 degrees."""
     slow, minibatches = draw_case(seed)
-    natural = OnlineNaturalGradient(FisherEstimate(slow.options))
+    natural = OnlineNaturalGradient(slow.estimate)
     for x in minibatches:
         rows = x.astype(np.float32)
         scale = natural.precondition(rows)
@@ -308,7 +306,7 @@ def test_settings(name: str) -> None:
 
     kernel = DeviceNnet(nnet, natural_gradient=True).kernel(1)
 
-    found = [attrs.astuple(estimate.options) for estimate in kernel.store.estimates]
+    found = [attrs.astuple(estimate) for estimate in kernel.store.estimates]
     assert sorted(found) == sorted(expected)
 
 
@@ -324,7 +322,7 @@ def rows(count: int, dim: int, seed: int = 0) -> np.ndarray:
 
 def online(**options: Any) -> OnlineNaturalGradient:
     """A natural gradient that has seen nothing."""
-    return OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(**options)))
+    return OnlineNaturalGradient(FisherEstimate(**options))
 
 
 def test_empty_estimate_is_made_once() -> None:
@@ -382,7 +380,7 @@ RANKS = 4, 3
 
 
 def check_affine(
-    tape: Operations,
+    tape: Tape,
     count: int,
     *,
     has_bias: bool,
@@ -403,8 +401,8 @@ def check_affine(
     gradient = AffineGradient(
         xs=xs, dy=dy, linear=linear, bias=bias if has_bias else None, first=first
     )
-    each_side = (FisherEstimate(NaturalGradientOptions(rank=rank)) for rank in RANKS)
-    natural_gradient.record_natural_gradient(tape, AffinePreconditioner(*each_side), gradient)
+    of_input, of_output = (FisherEstimate(rank=rank) for rank in RANKS)
+    natural_gradient.record_natural_gradient(tape, (of_input, of_output), gradient)
 
     tape.run()
 
@@ -561,10 +559,7 @@ def test_decisions_are_those_of_the_processor(segments: list[list[int]], runs: l
         uses = [schedule.use(estimate, PERIODS[estimate]) for estimate in estimates]
         union = schedule.any_of([moves for _, moves in uses])
         bound.append((schedule, estimates, uses, union))
-    slow = [
-        OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(update_period=n)))
-        for n in PERIODS
-    ]
+    slow = [OnlineNaturalGradient(FisherEstimate(update_period=n)) for n in PERIODS]
     for run in runs:
         schedule, estimates, uses, union = bound[run % len(bound)]
         flags = schedule.next()

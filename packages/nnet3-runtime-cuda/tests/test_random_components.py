@@ -15,7 +15,7 @@ from nnet3_computation.commands import Backprop, Propagate
 from nnet3_descriptors.components import ComponentProperties as Property
 from nnet3_descriptors.components import component_types
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
-from nnet3_runtime_cuda.kernels import Backpropagation, Memo, Propagation, StatsStorage
+from nnet3_runtime_cuda.kernels import Backpropagation, Memo, Propagation
 from random_components import TYPES, Drawn, random_case
 
 STEP = 1.0e-6
@@ -217,7 +217,7 @@ class Runs:
         ]
         tape = network.tape()
         if has & Property.STORES_STATS:
-            kernel.store_stats(StatsStorage(tape=tape, y=y, memo=memo))
+            kernel.store_stats(tape, y, memo)
         kernel.backprop(
             Backpropagation(
                 tape=tape,

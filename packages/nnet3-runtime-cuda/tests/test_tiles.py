@@ -17,7 +17,7 @@ from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.cpu.threads import Workers
 from nnet3_runtime_cuda.kernels import Backpropagation, Propagation, tile_parts, tiled_product
 from nnet3_runtime_cuda.kernels.heights import HeightTiles
-from nnet3_runtime_cuda.kernels.tile_parts import PART_COLUMNS, Part, TileBlocking, TileFactors
+from nnet3_runtime_cuda.kernels.tile_parts import PART_COLUMNS, Part, TileFactors
 from nnet3_runtime_cuda.kernels.time_tiles import POINTS, TimeTiles, minimal_filtering
 from nnet3_runtime_cuda.operations.panels import MOST_INNER, WIDTH, Panels
 
@@ -135,8 +135,9 @@ def always_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
         (tiled_product, "FEWEST_CHANGING_ROWS", 1),
         (tiled_product, "FEWEST_COLUMNS", 1),
         (tile_parts, "PART_COLUMNS", 3),
-        (tile_parts, "CHANGING_PART_COLUMNS", 3),
-        (tile_parts, "BLOCK_ROWS", 8),
+        (tiled_product, "PART_COLUMNS", 3),
+        (tiled_product, "CHANGING_PART_COLUMNS", 3),
+        (tiled_product, "BLOCK_ROWS", 8),
     ):
         monkeypatch.setattr(module, name, value)
 
@@ -159,7 +160,10 @@ def layers(draw: st.DrawFn) -> Layer:
     )
     found = convolution(height_out, subsampling, offsets, row_stride=stride, **rows)
     has_height_tiles = offsets == "-1,0,1" and subsampling == 1 and height_out % 2 == 0
-    assume(has_height_tiles or TimeTiles.around(found.indexes, found.rows, DOUBLE) is not None)
+    has_time_tiles = (
+        stride == 1 and TimeTiles.at(found.indexes.row_offsets, found.rows, DOUBLE) is not None
+    )
+    assume(has_height_tiles or has_time_tiles)
     return found
 
 
@@ -286,23 +290,20 @@ def test_training_forward_is_precise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row_stride", "row_offsets", "rows"),
+    ("row_offsets", "rows"),
     [
-        (1, (0,), 100),  # one time offset
-        (1, (0, 1, 3), 100),  # offsets at no constant distance
-        (1, (0, 0), 100),  # no distance
-        (1, (4, 2), 100),  # backward
-        (3, (0, 1, 2), 100),  # no output at some frames
-        (1, (0, 1, 2), 5),  # so few rows that two tiles have ten products instead of fifteen
-        (1, (0, 40, 80), 100),  # a tile has more rows than there are
-        (1, tuple(range(6)), 100),  # as many offsets as products
+        ((0,), 100),  # one time offset
+        ((0, 1, 3), 100),  # offsets at no constant distance
+        ((0, 0), 100),  # no distance
+        ((4, 2), 100),  # backward
+        ((0, 1, 2), 5),  # so few rows that two tiles have ten products instead of fifteen
+        ((0, 40, 80), 100),  # a tile has more rows than there are
+        (tuple(range(6)), 100),  # as many offsets as products
     ],
 )
-def test_rows_that_gain_nothing(row_stride: int, row_offsets: tuple[int, ...], rows: int) -> None:
+def test_rows_that_gain_nothing(row_offsets: tuple[int, ...], rows: int) -> None:
     """Tiles are not used where they would not save products."""
-    indexes = TimeOffsetPrecomputedIndexes(row_stride=row_stride, row_offsets=row_offsets)
-
-    assert TimeTiles.around(indexes, rows, DOUBLE) is None
+    assert TimeTiles.at(row_offsets, rows, DOUBLE) is None
 
 
 @pytest.mark.parametrize(
@@ -331,8 +332,7 @@ def test_heights_that_are_patches(
 @given(st.integers(1, 5), st.integers(12, 300), st.integers(1, 40))
 def test_blocks_cover_the_rows(distance: int, rows: int, most_rows: int) -> None:
     """The blocks have all output rows, each once, in order, and are of similar size."""
-    indexes = TimeOffsetPrecomputedIndexes(row_stride=1, row_offsets=(0, distance, 2 * distance))
-    tiles = TimeTiles.around(indexes, rows * distance, DOUBLE)
+    tiles = TimeTiles.at((0, distance, 2 * distance), rows * distance, DOUBLE)
     assert tiles is not None
 
     blocks = tiles.blocks(most_rows)
@@ -384,14 +384,17 @@ def test_changing_factors_take_no_more_memory_than_a_splice(
     tiles = TimeTiles.at((0, 8, 16), rows, np.dtype(np.float32))
     assert tiles is not None
 
-    blocking = TileBlocking.of(
-        tiles, input_dim, output_dim, itemsize=4, is_fixed=False, in_panels=False, threads=1
-    )
+    nnet = single("type=TdnnComponent input-dim=2 output-dim=2 time-offsets=0", dim=2)
+    store = DeviceNnet(nnet, trainable=True).kernel(0).store
+    linear = np.zeros((output_dim, num_taps * input_dim), np.float32)
 
-    factors = [tiles.num_products * part.shape[0] * part.shape[1] for part in blocking.parts]
-    assert max(factors) <= rows * num_taps * input_dim
-    assert sum(part.shape[0] for part in blocking.parts) == output_dim
-    assert blocking.part_columns > 0.75 * min(rows * num_taps / tiles.num_products, PART_COLUMNS)
+    parts = tiled_product.TiledProduct(store, linear, tiles, in_panels=False)._parts
+
+    columns = [part.shape[0] for part in parts]
+    assert max(columns) * tiles.num_products <= rows * num_taps
+    assert {part.shape[1] for part in parts} == {input_dim}
+    assert sum(columns) == output_dim
+    assert max(columns) > 0.75 * min(rows * num_taps / tiles.num_products, PART_COLUMNS)
 
 
 TAPS = np.array([[1, 0], [1, 1], [1, -1], [0, 1]], np.float32)

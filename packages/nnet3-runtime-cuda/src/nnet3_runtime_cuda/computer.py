@@ -234,7 +234,7 @@ class NnetComputer:
         self, segment: Segment, given: Mapping[str, npt.ArrayLike], what: str
     ) -> list[Any]:
         """The inputs of a segment as arrays. An input that is refused changes nothing."""
-        shapes = {port.node: port.view.shape for port in segment.inputs}
+        shapes = {node: view.shape for node, view in segment.inputs.items()}
         return checked_arrays(shapes, given, what, self._program.transfer.taken)
 
     def _run(
@@ -242,10 +242,12 @@ class NnetComputer:
     ) -> dict[str, FloatArray]:
         transfer = self._program.transfer
         with running():
-            for port, array in zip(segment.inputs, arrays, strict=True):
-                transfer.put(array, port.view)
+            for view, array in zip(segment.inputs.values(), arrays, strict=True):
+                transfer.put(array, view)
             for call in segment.calls:
                 call()
         # By default the results go to the place that the values came from.
         on_device = on_device or not all(isinstance(array, np.ndarray) for array in arrays)
-        return {port.node: transfer.get(port.view, on_device=on_device) for port in segment.outputs}
+        return {
+            node: transfer.get(view, on_device=on_device) for node, view in segment.outputs.items()
+        }

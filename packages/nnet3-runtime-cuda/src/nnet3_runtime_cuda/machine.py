@@ -6,7 +6,7 @@ A program is a computation as calls bound to memory, in segments between inputs 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import attrs
@@ -21,31 +21,21 @@ from nnet3_runtime_cuda.operations.scratch import Workspace
 if TYPE_CHECKING:
     from nnet3_computation import NnetComputation
 
-
-class Port(NamedTuple):
-    """A matrix that the user gives or takes.
-
-    Attributes:
-        node: Name of the node.
-        view: The matrix in the arena.
-    """
-
-    node: str
-    view: Array
+    from nnet3_runtime_cuda.cpu.threads import Workers
 
 
 class Segment(NamedTuple):
     """A stretch of a program: takes inputs, runs calls, gives outputs.
 
     Attributes:
-        inputs: The matrices that the user must give before the segment runs.
+        inputs: By node, the matrices in the arena that the user must give before the segment runs.
         calls: The calls to run.
-        outputs: The matrices that the user can take after the segment has run.
+        outputs: By node, the matrices that the user can take after the segment has run.
     """
 
-    inputs: tuple[Port, ...]
+    inputs: Mapping[str, Array]
     calls: tuple[Call, ...]
-    outputs: tuple[Port, ...]
+    outputs: Mapping[str, Array]
 
 
 class Transfer:
@@ -110,17 +100,6 @@ class Program:
         return sum(len(call) if isinstance(call, Sized) else 1 for call in self.calls)
 
 
-class Threads(Protocol):
-    """Threads of the processor that share work."""
-
-    @property
-    def threads(self) -> int:
-        """The number of threads that compute at a time, with the asking one."""
-
-    def side_by_side(self, tasks: Sequence[Callable[[], object]]) -> None:
-        """Calls tasks that do not depend on one another, each on one thread."""
-
-
 class Machine(Protocol):
     """Makes tapes and arrays, and binds recorded operations.
 
@@ -132,7 +111,7 @@ class Machine(Protocol):
     """
 
     is_device: ClassVar[bool]
-    workers: Threads | None
+    workers: Workers | None
 
     def tape(
         self,
@@ -159,6 +138,7 @@ class Machine(Protocol):
             DeviceMemoryError: there is not enough memory; the message names a minibatch that would
                 fit.
         """
+        return program
 
     def finish(self, tape: Tape) -> Callable[[], object]:
         """A call that runs the recorded operations of a tape of this machine."""

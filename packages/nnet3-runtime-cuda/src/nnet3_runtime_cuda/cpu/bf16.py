@@ -85,7 +85,7 @@ class Bf16Tape(NumpyTape):
         workspace: Workspace | None,
         workers: Workers | None,
     ) -> None:
-        super().__init__(dtype, workspace, workers, machine.estimates)
+        super().__init__(dtype, workspace, workers, machine.online)
         self._machine = machine
 
     def uses_tiles(self) -> bool:

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from nnet3_runtime_cuda.arrays import running
-from nnet3_runtime_cuda.cpu.natural_gradient import Estimates
+from nnet3_runtime_cuda.cpu.natural_gradient import OnlineNaturalGradient
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.cpu.threads import Workers
-from nnet3_runtime_cuda.machine import Machine, Program
+from nnet3_runtime_cuda.machine import Machine
 from nnet3_runtime_cuda.operations import Array, Tape
 from nnet3_runtime_cuda.operations.gradients import EstimateState, FisherEstimate
 from nnet3_runtime_cuda.operations.scratch import Workspace
-
-if TYPE_CHECKING:
-    from nnet3_computation import NnetComputation
 
 
 class CpuMachine(Machine):
     """The processor: arrays are NumPy arrays, and a program is the recorded calls.
 
-    Attributes:
-        estimates: The estimates of the natural gradient, which all its programs update.
+    All its programs update the same estimates of the natural gradient.
     """
 
     is_device: ClassVar[bool] = False
@@ -33,7 +29,8 @@ class CpuMachine(Machine):
     def __init__(self, threads: int = 1) -> None:
         """Runs programs on `threads` threads."""
         self.workers = Workers(threads) if threads > 1 else None
-        self.estimates = Estimates()
+        self._estimates: dict[FisherEstimate, OnlineNaturalGradient] = {}
+        self._are_frozen = False
 
     def tape(
         self,
@@ -44,15 +41,18 @@ class CpuMachine(Machine):
     ) -> NumpyTape:
         """A tape with memory of its own, or that of a workspace."""
         workers = None if is_alone else self.workers
-        return NumpyTape(dtype, workspace, workers, self.estimates)
+        return NumpyTape(dtype, workspace, workers, self.online)
+
+    def online(self, estimate: FisherEstimate) -> OnlineNaturalGradient:
+        """What has an estimate, made on first use."""
+        if estimate not in self._estimates:
+            self._estimates[estimate] = OnlineNaturalGradient(estimate)
+            self._estimates[estimate].is_frozen = self._are_frozen
+        return self._estimates[estimate]
 
     def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """An array of zeros."""
         return np.zeros(shape, dtype=dtype)
-
-    def bind(self, program: Program, tape: Tape, computation: NnetComputation) -> Program:
-        """A lowered program, ready to run."""
-        return program
 
     def finish(self, tape: Tape) -> Callable[[], object]:
         """A call that runs the recorded calls of a tape of this machine."""
@@ -67,19 +67,27 @@ class CpuMachine(Machine):
 
     def freeze_estimates(self, on: bool) -> None:
         """Sets whether the estimates of Fisher matrices stay fixed."""
-        self.estimates.freeze(on)
+        self._are_frozen = on
+        for each in self._estimates.values():
+            each.is_frozen = on
 
     def keep_estimates(self) -> Callable[[], object]:
         """Keeps the estimates; the call that it returns sets them back."""
-        return self.estimates.keep()
+        restores = [each.keep() for each in self._estimates.values()]
+
+        def restore() -> None:
+            for each in restores:
+                each()
+
+        return restore
 
     def estimate_state(self, estimate: FisherEstimate) -> EstimateState:
         """The state of an estimate between two minibatches."""
-        return self.estimates.of(estimate).state
+        return self.online(estimate).state
 
     def resume_estimate(self, estimate: FisherEstimate, state: EstimateState) -> None:
         """Continues an estimate from a state."""
-        self.estimates.of(estimate).state = state
+        self.online(estimate).state = state
 
     def pull(self, arrays: Iterable[Array]) -> None:
         """Does nothing: the arrays are the memory of the machine."""

@@ -149,7 +149,7 @@ class OnlineNaturalGradient:
 
     def w_for(self, dim: int, dtype: npt.DTypeLike) -> Array:
         """W, (rank, dim), for rows of `dim` columns; the rank is 0 if such rows do not change."""
-        rank = self.estimate.rank(dim)
+        rank = self.estimate.rank_for(dim)
         if self._w is None:
             self._w = np.zeros((rank, dim), dtype)
         check_shape(self._w, rank, dim)
@@ -183,7 +183,7 @@ class OnlineNaturalGradient:
     def is_updating(self) -> bool:
         """Whether the next minibatch updates the estimate."""
         since = self._minibatches - INITIAL_UPDATES
-        return since <= 0 or since % self.estimate.options.update_period == 0
+        return since <= 0 or since % self.estimate.update_period == 0
 
     def precondition(self, x: Array) -> float:
         """Replaces the rows of x by preconditioned ones, and updates the estimate if one is due.
@@ -350,7 +350,7 @@ class OnlineNaturalGradient:
             self._renewed = self._ww = None
 
     def _e(self, d: _Doubles, rho: float, dim: int) -> _Doubles:
-        alpha = self.estimate.options.alpha
+        alpha = self.estimate.alpha
         beta = rho * (1.0 + alpha) + alpha * float(d.sum()) / dim
         return 1.0 / (beta / d + 1.0)
 
@@ -396,37 +396,6 @@ def _orthogonalized(w: Array, root_e: _Doubles) -> Array:
         usable = False
     r = inverse @ r if usable else np.linalg.qr(r.T)[0].T
     return np.asarray(root_e[:, None] * r).astype(w.dtype, order="C")
-
-
-class Estimates:
-    """The estimates of the natural gradient of a network, each made on first use."""
-
-    def __init__(self) -> None:
-        self._known: dict[FisherEstimate, OnlineNaturalGradient] = {}
-        self._are_frozen = False
-
-    def of(self, estimate: FisherEstimate) -> OnlineNaturalGradient:
-        """The preconditioner of an estimate."""
-        if estimate not in self._known:
-            self._known[estimate] = OnlineNaturalGradient(estimate)
-            self._known[estimate].is_frozen = self._are_frozen
-        return self._known[estimate]
-
-    def keep(self) -> Restore:
-        """Keeps the estimates; the call that it returns sets them back."""
-        restores = [known.keep() for known in self._known.values()]
-
-        def restore() -> None:
-            for each in restores:
-                each()
-
-        return restore
-
-    def freeze(self, on: bool) -> None:
-        """Sets whether all estimates stay fixed once they exist."""
-        self._are_frozen = on
-        for known in self._known.values():
-            known.is_frozen = on
 
 
 # ---- recording ----

@@ -12,7 +12,7 @@ another number may round products and sums of columns differently.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnet3_runtime_cuda.cpu.natural_gradient import (
-    Estimates,
+    OnlineNaturalGradient,
     record_projection,
     record_updates,
 )
@@ -78,7 +78,7 @@ class NumpyTape(Recorder):
         dtype: npt.DTypeLike = np.float32,
         workspace: Workspace | None = None,
         workers: Workers | None = None,
-        estimates: Estimates | None = None,
+        online: Callable[[FisherEstimate], OnlineNaturalGradient] | None = None,
     ) -> None:
         """Starts with nothing recorded.
 
@@ -86,10 +86,10 @@ class NumpyTape(Recorder):
             dtype: Of the values.
             workspace: The memory of matrices and scratch; None for new memory.
             workers: The threads that share the calls; None if one thread runs them.
-            estimates: The estimates of the natural gradient; None for new ones.
+            online: Finds what has an estimate of the natural gradient; None for new ones.
         """
         super().__init__(dtype, workspace, workers)
-        self._estimates = Estimates() if estimates is None else estimates
+        self._online = online or functools.cache(OnlineNaturalGradient)
 
     # ---- choices by speed ----
 
@@ -130,12 +130,6 @@ class NumpyTape(Recorder):
             return operand
         return operand if out.shape[-1] < FEWEST_COLUMNS else self.row(operand, out.shape[-1])
 
-    def convert(self, source: Array, out: Array) -> None:
-        """out = source as another type; fractions are cut off."""
-        for target, part in self._broadcast_shares(out, source):
-            call = partial(np.copyto, target, part, casting="unsafe")
-            self.record(call, reads=(part,), writes=(target,))
-
     def copy(self, source: Operand, out: Array) -> None:
         """out = source (broadcast)."""
         if source is out:
@@ -156,13 +150,6 @@ class NumpyTape(Recorder):
         """out = value."""
         for (target,) in self._broadcast_shares(out):
             self.record(partial(target.fill, value), writes=(target,))
-
-    def add_scaled(self, a: Array, factor: float, out: Array) -> None:
-        """out += factor a."""
-        for values, target in self.row_blocks(a, out):
-            term = self.scratch(*target.shape)
-            self.multiply(values, factor, term)
-            self.add(target, term, target)
 
     def is_positive(self, a: Array, out: Array) -> None:
         """out = 1 where a > 0, else 0; a must not be negative."""
@@ -383,7 +370,7 @@ class NumpyTape(Recorder):
 
     def precondition(self, estimate: FisherEstimate, x: Array) -> Array:
         """Preconditions the rows of x in place, up to a factor, which it returns: (1,)."""
-        natural = self._estimates.of(estimate)
+        natural = self._online(estimate)
         factor: Array = np.zeros(1, dtype=self.dtype)
 
         def precondition() -> None:
@@ -394,7 +381,7 @@ class NumpyTape(Recorder):
 
     def side(self, estimate: FisherEstimate, x: ColumnBlocks) -> Side:
         """One side of a gradient, with memory for H = X W^T."""
-        natural = self._estimates.of(estimate)
+        natural = self._online(estimate)
         w = natural.w_for(x.dim, self.dtype)
         return Side(x, w, self.scratch(len(x), len(w)), natural)
 
@@ -420,12 +407,6 @@ class NumpyTape(Recorder):
         for target, part in self._shares(out, rows):
             call = partial(source.take, part, 0, target, "clip")
             self.record(call, reads=(source, part), writes=(target,))
-
-    def range_sum(
-        self, source: Array, ranges: Array, out: Array, squares: Array | None = None
-    ) -> bool:
-        """Records nothing: NumPy would sum the ranges one by one."""
-        return False
 
     def take_columns(self, source: Array, columns: Array, out: Array) -> None:
         """out[:, i] = source[:, columns[i]]; columns: int64 within range; out contiguous."""

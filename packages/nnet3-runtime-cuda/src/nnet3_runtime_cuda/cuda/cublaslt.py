@@ -11,7 +11,6 @@ b' a', which is the same memory.
 from __future__ import annotations
 
 import ctypes
-import enum
 import weakref
 from collections.abc import Callable
 from ctypes import POINTER, byref, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64
@@ -21,29 +20,17 @@ from typing import Any
 from nnet3_runtime_cuda.cuda.platform import Gemm, Matrix
 from nnet3_runtime_cuda.errors import DeviceError
 
-
-class Precision(enum.Enum):
-    """The rounding of the factors of a product before they are multiplied; sums are float32.
-
-    Two round nothing: by BF16X9 each factor is the sum of three of bf16, and nine products are
-    added; by FP32X3 of two of TF32, and three are added, where `split_products` is faster.
-    """
-
-    FP32 = "fp32"
-    TF32 = "tf32"
-    BF16 = "bf16"
-    BF16X9 = "bf16x9"
-    FP32X3 = "fp32x3"
-
-
 # The numbers of cublasLt.h, library_types.h and cublas_api.h, the same in CUDA 12 and 13.
 COMPUTE_TYPE = {
-    Precision.FP32: 68,
-    Precision.TF32: 77,
-    Precision.BF16: 75,
-    Precision.BF16X9: 78,  # from cuBLAS 12.9 on
-    Precision.FP32X3: 68,  # for products that are not split
+    "fp32": 68,
+    "tf32": 77,
+    "bf16": 75,
+    "bf16x9": 78,  # from cuBLAS 12.9 on
+    "fp32x3": 68,  # for products that are not split
 }
+"""By precision, the rounding of the factors of a product before they are multiplied; sums are
+float32. Two round nothing: by bf16x9 each factor is the sum of three of bf16, and nine products are
+added; by fp32x3 of two of TF32, and three are added, where `split_products` is faster."""
 R_32F = 0
 FLOAT_BYTES = 4
 OP_TRANSPOSE = 1
@@ -177,7 +164,7 @@ class CublasLt:
         self,
         gemm: Gemm,
         *,
-        precision: Precision = Precision.FP32,
+        precision: str = "fp32",
         max_workspace_bytes: int = 0,
         beta_at: int = 0,
     ) -> tuple[int, Callable[[int, int], None]]:
@@ -185,7 +172,7 @@ class CublasLt:
 
         Args:
             gemm: The product.
-            precision: Of the factors.
+            precision: Of the factors; see `COMPUTE_TYPE`.
             max_workspace_bytes: Algorithms that need more are not chosen.
             beta_at: If alpha is on the device, the address of beta there.
 
@@ -228,7 +215,7 @@ class CublasLt:
 
         return needed, run
 
-    def _describe(self, gemm: Gemm, precision: Precision) -> Handle:
+    def _describe(self, gemm: Gemm, precision: str) -> Handle:
         description = self._library.create("MatmulDesc", COMPUTE_TYPE[precision], R_32F)
         if gemm.b.transposed:
             description.set(TRANSA, c_int32(OP_TRANSPOSE))

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnet3_runtime_cuda.cuda import cublaslt, split_products
-from nnet3_runtime_cuda.cuda.cublaslt import CublasLt, CublasLtError, Precision
+from nnet3_runtime_cuda.cuda.cublaslt import CublasLt, CublasLtError
 from nnet3_runtime_cuda.cuda.platform import Call, Gemm, Properties
 from nnet3_runtime_cuda.errors import DeviceError, DeviceMemoryError
 
@@ -45,9 +45,7 @@ class CupyPlatform:
         ordinal: Number of the device, among those that CUDA_VISIBLE_DEVICES leaves visible.
     """
 
-    def __init__(
-        self, cupy: Any, library: CDLL, ordinal: int = 0, precision: Precision = Precision.FP32
-    ) -> None:
+    def __init__(self, cupy: Any, library: CDLL, ordinal: int = 0, precision: str = "fp32") -> None:
         """Opens a device; `devices.open_platform` finds the modules.
 
         Args:
@@ -76,13 +74,13 @@ class CupyPlatform:
         self._multiprocessors = int(found["multiProcessorCount"])
         self._max_workspace = WORKSPACE_BYTES[self._capability >= HOPPER]
         wanted = ""
-        if precision is Precision.BF16X9 and self._capability not in BF16X9_CAPABILITIES:
+        if precision == "bf16x9" and self._capability not in BF16X9_CAPABILITIES:
             wanted = "10.0 or 10.3"
-        elif precision is Precision.FP32X3 and self._capability < split_products.LEAST_CAPABILITY:
+        elif precision == "fp32x3" and self._capability < split_products.LEAST_CAPABILITY:
             wanted = "8.0 or more"
         if wanted:
             raise DeviceError(
-                f"precision '{precision.value}' needs a device of compute capability {wanted}; "
+                f"precision '{precision}' needs a device of compute capability {wanted}; "
                 f"'cuda:{ordinal}' ({self._name}) has {'.'.join(map(str, self._capability))}"
             )
 
@@ -249,7 +247,7 @@ class CupyPlatform:
         """See Platform."""
         shared = workspace if isinstance(workspace, Workspace) else self.workspace()
         sizes = product.rows, product.columns, product.inner, product.batch
-        if self._precision is Precision.FP32X3 and split_products.is_faster(*sizes):
+        if self._precision == "fp32x3" and split_products.is_faster(*sizes):
             plan = split_products.plan_of(*sizes, self._multiprocessors, self._max_workspace)
             shared.reserve(split_products.workspace_bytes(product, plan))
             return split_products.bind(product, plan, self._built_once, self.launch, shared.address)

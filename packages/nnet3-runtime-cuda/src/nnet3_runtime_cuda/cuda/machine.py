@@ -19,7 +19,7 @@ import numpy.typing as npt
 from nnet3_computation.computation import NnetComputation
 
 from nnet3_runtime_cuda.arrays import is_on_cuda, on_host
-from nnet3_runtime_cuda.cuda.cublaslt import Precision
+from nnet3_runtime_cuda.cuda.cublaslt import COMPUTE_TYPE
 from nnet3_runtime_cuda.cuda.cupy_platform import CupyPlatform
 from nnet3_runtime_cuda.cuda.memory import ProgramMemory, ShadowMemory
 from nnet3_runtime_cuda.cuda.natural_gradient import DeviceTape, Estimates
@@ -230,17 +230,11 @@ def cuda_ordinal(device: str) -> int | None:
     return int(match["ordinal"] or 0)
 
 
-def as_precision(name: str) -> Precision:
-    """A precision by its name.
-
-    Raises:
-        DeviceError: there is no such precision.
-    """
-    try:
-        return Precision(name)
-    except ValueError:
-        known = ", ".join(f"'{precision.value}'" for precision in Precision)
-        raise DeviceError(f"unknown precision '{name}'; expected one of {known}") from None
+def check_precision(name: str) -> None:
+    """Raises a DeviceError if there is no precision of that name."""
+    if name not in COMPUTE_TYPE:
+        known = ", ".join(f"'{precision}'" for precision in COMPUTE_TYPE)
+        raise DeviceError(f"unknown precision '{name}'; expected one of {known}")
 
 
 def open_platform(device: str, precision: str = "fp32") -> CupyPlatform:
@@ -258,7 +252,7 @@ def open_platform(device: str, precision: str = "fp32") -> CupyPlatform:
     ordinal = cuda_ordinal(device)
     if ordinal is None:
         raise DeviceError(f"'{device}' is no CUDA device")
-    chosen = as_precision(precision)
+    check_precision(precision)
     cupy = _import_cupy(device)
     count = _count_devices(cupy, device)
     if ordinal >= count:
@@ -266,7 +260,7 @@ def open_platform(device: str, precision: str = "fp32") -> CupyPlatform:
         chosen_by = "" if visible is None else f" (CUDA_VISIBLE_DEVICES={visible})"
         found = "there is only 'cuda:0'" if count == 1 else f"there are {count}, from 'cuda:0' on"
         raise DeviceError(f"there is no device '{device}': {found}{chosen_by}")
-    return CupyPlatform(cupy, _cublaslt(device), ordinal, chosen)
+    return CupyPlatform(cupy, _cublaslt(device), ordinal, precision)
 
 
 def check_cuda_libraries() -> None:

@@ -44,7 +44,7 @@ class Estimate:
         """Allocates an estimate for rows of `dim` columns."""
         self.natural = natural
         self.number = number
-        self.dim, self.rank = dim, natural.rank(dim)
+        self.dim, self.rank = dim, natural.rank_for(dim)
         rank = self.rank
         self.w, self.ww = memory.zeros((rank, dim), "f4"), memory.zeros((rank, rank), "f4")
         self.d, self.rho = memory.zeros((rank,), "f8"), memory.zeros((1, 1), "f8")
@@ -177,7 +177,7 @@ class DeviceTape(RecordingTape):
         """One side of a gradient, with memory for H, and the host's decisions for this use."""
         own = self.estimates.of(estimate, x.dim)
         self.record_pending(own)
-        decisions = self.host_steps.schedule.use(own.number, estimate.options.update_period)
+        decisions = self.host_steps.schedule.use(own.number, estimate.update_period)
         return Side(x, own.w, self.scratch(len(x), own.rank), (own, *decisions))
 
     def project(self, sides: Sequence[Side]) -> Array:
@@ -337,7 +337,7 @@ def _tables(
     ).view(np.int64)
     known = np.array(
         [
-            [e.rank, e.dim, e.rows, e.natural.forgetting(e.rows), e.natural.options.alpha, 1.0]
+            [e.rank, e.dim, e.rows, e.natural.forgetting(e.rows), e.natural.alpha, 1.0]
             for e in estimates
         ]
     )

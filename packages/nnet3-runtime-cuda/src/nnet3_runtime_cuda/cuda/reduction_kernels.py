@@ -11,8 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import attrs
-
 from nnet3_runtime_cuda.cuda.element_kernels import (
     THREADS,
     Chain,
@@ -50,19 +48,9 @@ def threads_for(columns: int) -> int:
     return min(THREADS, max(WARP, -(-columns // WARP) * WARP))
 
 
-@attrs.define
-class ColumnLoop:
-    """The operations of one loop over the columns, or operations on single numbers.
-
-    Attributes:
-        inner: The shape within a row; () for single numbers.
-        waits: Whether threads wait for each other before it.
-        numbers: Numbers of the operations within the group.
-    """
-
-    inner: tuple[int, ...]
-    waits: bool
-    numbers: list[int] = attrs.field(factory=list)
+ColumnLoop = tuple[tuple[int, ...], bool, list[int]]
+"""A loop over the columns, or operations on single numbers: the shape within a row, () for single
+numbers; whether threads wait for each other before it; numbers of the operations in the group."""
 
 
 def column_loops(
@@ -78,7 +66,7 @@ def column_loops(
         touched = (*operation.reads, *operation.writes)
         if (
             not loops
-            or loops[-1].inner != inner
+            or loops[-1][0] != inner
             or _conflicts(operation, written, read)
             or any(result.overlaps(view) for result in results for view in touched)
         ):
@@ -88,8 +76,8 @@ def column_loops(
             waits = _conflicts(operation, written, read)
             if waits:
                 written, read = [], []
-            loops.append(ColumnLoop(inner, waits))
-        loops[-1].numbers.append(number)
+            loops.append((inner, waits, []))
+        loops[-1][-1].append(number)
         read += operation.reads
         if isinstance(operation, RowReduce):
             results.append(operation.out)
@@ -124,22 +112,23 @@ class RowKernel:
 
     def launch(self) -> Launch:
         """The kernel."""
-        for loop in column_loops(self._operations, self._depth, self._stores):
-            if loop.waits:
+        loops = column_loops(self._operations, self._depth, self._stores)
+        for inner, waits, numbers in loops:
+            if waits:
                 self._text.line("__syncthreads();")
-            if loop.inner:
-                self._loop(loop)
+            if inner:
+                self._loop(inner, numbers)
             else:
-                for number in loop.numbers:
+                for number in numbers:
                     operation = self._operations[number]
                     assert isinstance(operation, Map)
                     self._numbers.run(operation, store=self._stores(number))
             self._store_numbers()
         return self._text.launch((math.prod(self._outer), 1, 1), (self._threads, 1, 1))
 
-    def _loop(self, loop: ColumnLoop) -> None:
-        text, size = self._text, math.prod(loop.inner)
-        operations = [self._operations[number] for number in loop.numbers]
+    def _loop(self, inner: tuple[int, ...], numbers: Sequence[int]) -> None:
+        text, size = self._text, math.prod(inner)
+        operations = [self._operations[number] for number in numbers]
         for operation in operations:
             for view in operation.writes if isinstance(operation, Map) else ():
                 self._numbers.forget(view)
@@ -151,17 +140,17 @@ class RowKernel:
             if self._is_number(view, operation) and not _is_written(view, operations)
         }
         totals: dict[int, tuple[RowReduce, str, str]] = {}
-        for number, operation in zip(loop.numbers, operations, strict=True):
+        for number, operation in zip(numbers, operations, strict=True):
             if isinstance(operation, RowReduce):
                 kind = wider([operation.operands[0].c_type, operation.out.c_type])
                 start = LOWEST[kind] if operation.function == "maximum" else "0"
                 totals[number] = operation, kind, text.register(kind, start, constant=False)
         text.line(f"for (unsigned c = threadIdx.x; c < {size}u; c += {self._threads}u) {{")
-        columns = text.unravel("c", loop.inner, "c")
+        columns = text.unravel("c", inner, "c")
         chain = Chain(text, (*self._rows, *columns), f"row * {size}u + c")
         for view, value in constants.items():
             chain.bind(view, value)
-        for number, operation in zip(loop.numbers, operations, strict=True):
+        for number, operation in zip(numbers, operations, strict=True):
             if isinstance(operation, Map):
                 chain.run(operation, store=self._stores(number))
                 continue

@@ -275,10 +275,6 @@ class RecordingTape(Tape):
         if source is not out:
             self.apply("copy", source, out=out)
 
-    def convert(self, source: Array, out: Array) -> None:
-        """out = source as another type; fractions are cut off."""
-        self.apply("copy", source, out=out)
-
     def fill(self, value: float, out: Array) -> None:
         """out = value."""
         self.apply("copy", float(value), out=out)
@@ -294,12 +290,6 @@ class RecordingTape(Tape):
         positive = self.scratch(*a.shape)
         self.is_positive(a, positive)
         self.column_sum(positive, out)
-
-    def add_scaled(self, a: Array, factor: float, out: Array) -> None:
-        """out += factor a."""
-        term = self.scratch(*out.shape)
-        self.multiply(a, factor, term)
-        self.add(out, term, out)
 
     def matmul(
         self, a: Array, b: Array, out: Array, *, add: bool = False, plus: Array | None = None

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from nnet3_descriptors.lazy_exports import on_first_use
 
 if TYPE_CHECKING:
+    from nnet3_runtime_cuda.cpu.threads import Workers as Workers
     from nnet3_runtime_cuda.cuda.machine import (
         check_cuda_libraries as check_cuda_libraries,
     )
@@ -21,6 +22,5 @@ if TYPE_CHECKING:
     from nnet3_runtime_cuda.errors import MOST_THREADS as MOST_THREADS
     from nnet3_runtime_cuda.errors import check_number_of_threads as check_number_of_threads
     from nnet3_runtime_cuda.machine import Machine as Machine
-    from nnet3_runtime_cuda.machine import Threads as Threads
 else:
     __getattr__, __dir__ = on_first_use(__name__)

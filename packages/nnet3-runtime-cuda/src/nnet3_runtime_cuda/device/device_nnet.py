@@ -76,7 +76,7 @@ def machine_for(
     # Imported here: most programs need no device.
     from nnet3_runtime_cuda.cuda.machine import (
         DeviceMachine,
-        as_precision,
+        check_precision,
         cuda_ordinal,
         open_platform,
     )
@@ -91,7 +91,8 @@ def machine_for(
     if cuda_ordinal(device) is not None:
         return DeviceMachine(open_platform(device, precision))
     threads = _threads(threads)
-    if as_precision(precision).value == "bf16":
+    check_precision(precision)
+    if precision == "bf16":
         from nnet3_runtime_cuda.cpu.bf16 import Bf16Machine
 
         return Bf16Machine(threads)

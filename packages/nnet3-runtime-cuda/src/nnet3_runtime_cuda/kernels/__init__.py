@@ -1,6 +1,6 @@
 """The arithmetic of components: a kernel class for each component type, found by `kernel_class`.
 
-Each family has a file. Kernels are plain array code over `Operations`. The docstrings of the
+Each family has a file. Kernels are plain array code over `Tape`. The docstrings of the
 classes have the formulas, with x for the input, y for the output, and dx, dy for the derivatives of
 the objective with respect to them.
 """
@@ -11,10 +11,8 @@ from nnet3_runtime_cuda.kernels.base import (
     Backpropagation,
     ComponentStore,
     Kernel,
-    KnownPart,
     Memo,
     Propagation,
-    StatsStorage,
 )
 from nnet3_runtime_cuda.kernels.registry import kernel_class, kernel_for
 
@@ -22,10 +20,8 @@ __all__ = [
     "Backpropagation",
     "ComponentStore",
     "Kernel",
-    "KnownPart",
     "Memo",
     "Propagation",
-    "StatsStorage",
     "kernel_class",
     "kernel_for",
 ]

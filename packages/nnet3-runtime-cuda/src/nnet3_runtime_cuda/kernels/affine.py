@@ -26,13 +26,13 @@ from nnet3_runtime_cuda.kernels.parameters import (
 )
 from nnet3_runtime_cuda.kernels.registry import kernel_for
 from nnet3_runtime_cuda.kernels.tiled_product import TiledProduct
-from nnet3_runtime_cuda.operations import Array, Operations
+from nnet3_runtime_cuda.operations import Array, Tape
 from nnet3_runtime_cuda.operations.gradients import (
     AffineGradient,
-    AffinePreconditioner,
-    NaturalGradientOptions,
+    FisherEstimate,
+    Sides,
     TimeSplice,
-    options_of_sides,
+    sides_of,
 )
 
 
@@ -51,24 +51,21 @@ class FixedAffineKernel(Kernel):
 
     def propagate(self, p: Propagation) -> None:
         """Records y = x A^T + b."""
-        known = p.known
-        if known is not None:
-            x, linear = p.x[:, known.columns :], self.linear[:, known.columns :]
-            record_product(self.store, p.tape, x, linear, p.y, plus=known.value, panels=p.panels)
-            return
-        record_product(self.store, p.tape, p.x, self.linear, p.y, panels=p.panels)
-        p.tape.add(p.y, self.bias, p.y)
+        x, linear = p.x[:, p.skipped :], self.linear[:, p.skipped :]
+        record_product(self.store, p.tape, x, linear, p.y, plus=p.known, panels=p.panels)
+        if p.known is None:
+            p.tape.add(p.y, self.bias, p.y)
 
     def factor(self, skipped: int) -> Array:
         """A without its first columns."""
         return self.linear[:, skipped:]
 
-    def propagate_known(self, tape: Operations, x: Array, out: Array) -> None:
+    def propagate_known(self, tape: Tape, x: Array, out: Array) -> None:
         """Records out = x A_1^T + b with the first columns A_1 of A."""
         record_product(self.store, tape, x, self.linear[:, : x.shape[1]], out)
         tape.add(out, self.bias, out)
 
-    def backprop_known(self, tape: Operations, dy: Array, out: Array) -> None:
+    def backprop_known(self, tape: Tape, dy: Array, out: Array) -> None:
         """Records out = dy A_1 with the first columns A_1 of A."""
         tape.matmul(dy, self.linear[:, : out.shape[1]], out)
 
@@ -88,25 +85,22 @@ class AffineKernel(FixedAffineKernel):
     """
 
     sets_gradient = True
-    preconditioner: AffinePreconditioner | None = None
+    sides: Sides | None = None
 
     def prepare(self) -> None:
         """Finds the parameters, and sets up the preconditioner, if there is one."""
         self.linear = self.store.parameters["linear_params"]
         self.bias = self.store.parameters["bias_params"]
         if isinstance(self.component, components.NaturalGradientAffineComponent):
-            sides = options_of_sides(self.component)
-            self.preconditioner = self.store.affine_preconditioner(*sides)
+            self.sides = self.store.both_estimates(sides_of(self.component))
 
-    def gains_by_splice(self, tape: Operations, num_rows: int, offsets: Sequence[int]) -> bool:
+    def gains_by_splice(self, tape: Tape, num_rows: int, offsets: Sequence[int]) -> bool:
         """Whether products with such a splice are computed by tiles."""
         if not self.can_split_input:
             return False
         return TiledProduct.around(tape, self.store, self.linear, offsets, num_rows) is not None
 
-    def _tiled(
-        self, tape: Operations, splice: TimeSplice, *, is_precise: bool = False
-    ) -> TiledProduct:
+    def _tiled(self, tape: Tape, splice: TimeSplice, *, is_precise: bool = False) -> TiledProduct:
         """The product with a splice by tiles, if it is faster."""
         offsets, rows = splice.offsets, splice.num_rows
         tiled = TiledProduct.around(
@@ -137,9 +131,9 @@ class AffineKernel(FixedAffineKernel):
             gradient = gradient._replace(xs=b.splice.parts, product=product)
         self.update(b.tape, gradient)
 
-    def update(self, tape: Operations, gradient: AffineGradient) -> None:
+    def update(self, tape: Tape, gradient: AffineGradient) -> None:
         """Records the addition of the gradient: the natural one, if it is there and wanted."""
-        record_affine_gradient(tape, gradient, self.natural(self.preconditioner))
+        record_affine_gradient(tape, gradient, self.natural(self.sides))
 
     @property
     def directions(self) -> tuple[Array, Array]:
@@ -160,7 +154,7 @@ class LinearKernel(Kernel):
     def prepare(self) -> None:
         """Finds the parameters and sets up the preconditioner."""
         self.linear = self.store.parameters["params"]
-        self.preconditioner = self.store.affine_preconditioner(*options_of_sides(self.component))
+        self.sides = self.store.both_estimates(sides_of(self.component))
 
     def propagate(self, p: Propagation) -> None:
         """Records y (+)= x A^T."""
@@ -175,7 +169,7 @@ class LinearKernel(Kernel):
         direction = self.store.directions["params"]
         gradient = AffineGradient(xs=[b.x], dy=b.dy, linear=direction, first=b.first)
         natural = self.store.natural_gradient
-        record_affine_gradient(b.tape, gradient, self.preconditioner if natural else None)
+        record_affine_gradient(b.tape, gradient, self.sides if natural else None)
 
 
 @kernel_for(components.RepeatedAffineComponent)
@@ -212,9 +206,9 @@ class NaturalGradientRepeatedAffineKernel(RepeatedAffineKernel):
         """Sets up the preconditioner of the input side."""
         super().prepare()
         rank = min(40, max(1, self.linear.shape[1] // 2))
-        self.input_side = self.store.estimate(NaturalGradientOptions(rank=rank, update_period=4))
+        self.input_side = self.store.estimate(FisherEstimate(rank=rank, update_period=4))
 
-    def update(self, tape: Operations, gradient: AffineGradient) -> None:
+    def update(self, tape: Tape, gradient: AffineGradient) -> None:
         """Records the addition of the natural or the plain gradient."""
         if not self.store.natural_gradient:
             super().update(tape, gradient)

@@ -12,13 +12,8 @@ import numpy.typing as npt
 from nnet3_descriptors.components import Component
 from nnet3_descriptors.files import maps_of
 
-from nnet3_runtime_cuda.operations import Array, Operations, Tape
-from nnet3_runtime_cuda.operations.gradients import (
-    AffinePreconditioner,
-    FisherEstimate,
-    NaturalGradientOptions,
-    TimeSplice,
-)
+from nnet3_runtime_cuda.operations import Array, Tape
+from nnet3_runtime_cuda.operations.gradients import FisherEstimate, Sides, TimeSplice
 from nnet3_runtime_cuda.operations.panels import Panels
 
 _T = TypeVar("_T")
@@ -27,24 +22,11 @@ CACHE_LINE = 64
 """Bytes that processors read from memory at a time."""
 
 
-class Memo(dict[str, Array]):
-    """The arrays, by name, that the forward pass of a component stores for its backward pass.
+Memo = dict[str, Array]
+"""The arrays, by name, that the forward pass of a component stores for its backward pass.
 
-    One object serves one memo number of a computation; it is filled when Propagate is lowered and
-    read when StoreStats and Backprop are.
-    """
-
-
-class KnownPart(NamedTuple):
-    """The part of an affine map, for the first columns of its input, that is already computed.
-
-    Attributes:
-        columns: Number of columns.
-        value: Their product, with the bias: (rows, output_dim).
-    """
-
-    columns: int
-    value: Array
+One object serves one memo number of a computation; it is filled when Propagate is lowered and read
+when StoreStats and Backprop are."""
 
 
 class Propagation(NamedTuple):
@@ -58,21 +40,22 @@ class Propagation(NamedTuple):
         indexes: The precomputed indexes, of the type that the component makes; or None.
         memo: The memo for arrays that Backprop needs, if the component uses a memo and Backprop
             runs.
-        known: The product of the first columns of x, if `propagate_known` has computed it; only
-            for kernels that can split their input.
-        panels: A^T in panels, for the other columns of x; only for kernels that can split their
-            input.
+        skipped: Number of first columns of x that `propagate_known` has taken; only for kernels
+            that can split their input.
+        known: Their product, with the bias: (rows, output_dim); None if there are none.
+        panels: A^T in panels, for the other columns of x; only for the same kernels.
         splice: The rows of which x is made, if x is a splice that makes the kernel faster; x itself
             may then hold anything.
     """
 
-    tape: Operations
+    tape: Tape
     x: Array
     y: Array
     add: bool = False
     indexes: Any = None
     memo: Memo | None = None
-    known: KnownPart | None = None
+    skipped: int = 0
+    known: Array | None = None
     panels: Panels | None = None
     splice: TimeSplice | None = None
 
@@ -97,7 +80,7 @@ class Backpropagation(NamedTuple):
         add: Whether to add the result to the values of dx (only for components that add).
         indexes: As in `Propagation`.
         memo: The memo of the forward pass.
-        signs: The signs of y, as `Operations.pack_signs` gives them, in place of y, which is not
+        signs: The signs of y, as `Tape.pack_signs` gives them, in place of y, which is not
             set (only for kernels that take them). Their memory may be that of dx.
         update: Whether parameters and statistics are to be updated.
         first: Whether this is the only gradient of this pass, so that it replaces the content of
@@ -110,7 +93,7 @@ class Backpropagation(NamedTuple):
             which is None then.
     """
 
-    tape: Operations
+    tape: Tape
     x: Array
     y: Array
     dy: Array
@@ -127,14 +110,6 @@ class Backpropagation(NamedTuple):
     dx_splice: TimeSplice | None = None
 
 
-class StatsStorage(NamedTuple):
-    """The operands of a StoreStats command: tape, output y of the forward pass, and memo."""
-
-    tape: Operations
-    y: Array
-    memo: Memo | None = None
-
-
 class ComponentStore:
     """The arrays on the device for the kernel of a component.
 
@@ -146,7 +121,7 @@ class ComponentStore:
         has_exact_zeros: Outputs must be zero where all inputs are, not a rounding error.
         draw: Draws a random number in [0, 1), for decisions.
         states: The arrays that `state` has returned.
-        estimates: The estimates that `estimate` has returned.
+        estimates: The estimates that the kernel uses.
     """
 
     def __init__(
@@ -189,7 +164,7 @@ class ComponentStore:
         """
         return not self.is_fixed
 
-    def takes_tiles(self, tape: Operations) -> bool:
+    def takes_tiles(self, tape: Tape) -> bool:
         """Whether products may be computed by minimal filtering, which has no exact zeros."""
         return tape.uses_tiles() and not self.has_exact_zeros
 
@@ -211,16 +186,15 @@ class ComponentStore:
         self.states.append(array)
         return array
 
-    def estimate(self, options: NaturalGradientOptions) -> FisherEstimate:
-        """A value that stands for an estimate of a Fisher matrix."""
-        self.estimates.append(FisherEstimate(options))
-        return self.estimates[-1]
+    def estimate(self, estimate: FisherEstimate) -> FisherEstimate:
+        """Notes that the kernel uses an estimate, which is returned."""
+        self.estimates.append(estimate)
+        return estimate
 
-    def affine_preconditioner(
-        self, input_options: NaturalGradientOptions, output_options: NaturalGradientOptions
-    ) -> AffinePreconditioner:
-        """The natural gradient of an affine map, with estimates for both sides."""
-        return AffinePreconditioner(self.estimate(input_options), self.estimate(output_options))
+    def both_estimates(self, sides: Sides) -> Sides:
+        """The same for the estimates of an affine map."""
+        self.estimates += sides
+        return sides
 
     def transposed(self, matrix: Array, *, pays: bool) -> Array:
         """The transpose of parameters, or of some columns of them.
@@ -269,7 +243,7 @@ class ComponentStore:
         self,
         matrix: Array,
         key: tuple[object, ...],
-        record: Callable[[Operations], Iterable[Iterable[Array]]],
+        record: Callable[[Tape], Iterable[Iterable[Array]]],
         *,
         in_panels: bool,
     ) -> list[list[Array | Panels]]:
@@ -357,7 +331,7 @@ class Kernel:
         """Records the forward pass."""
         raise NotImplementedError
 
-    def gains_by_splice(self, tape: Operations, num_rows: int, offsets: Sequence[int]) -> bool:
+    def gains_by_splice(self, tape: Tape, num_rows: int, offsets: Sequence[int]) -> bool:
         """Whether `splice` and `dx_splice` pay for `num_rows` rows at these offsets."""
         return False
 
@@ -368,11 +342,11 @@ class Kernel:
         """
         raise NotImplementedError
 
-    def propagate_known(self, tape: Operations, x: Array, out: Array) -> None:
+    def propagate_known(self, tape: Tape, x: Array, out: Array) -> None:
         """Records the product of the first columns of the input, x; see `can_split_input`."""
         raise NotImplementedError
 
-    def backprop_known(self, tape: Operations, dy: Array, out: Array) -> None:
+    def backprop_known(self, tape: Tape, dy: Array, out: Array) -> None:
         """Records the derivative of the first columns of the input; see `can_split_input`."""
         raise NotImplementedError
 
@@ -380,8 +354,14 @@ class Kernel:
         """Records the backward pass."""
         raise NotImplementedError
 
-    def store_stats(self, s: StatsStorage) -> None:
-        """Records the update of the statistics of activations."""
+    def store_stats(self, tape: Tape, y: Array, memo: Memo | None) -> None:
+        """Records the update of the statistics of activations.
+
+        Args:
+            tape: Records the arithmetic.
+            y: Output of the forward pass.
+            memo: The memo of the forward pass.
+        """
 
     def with_statistics(self) -> Component:
         """The component with the statistics that have been recorded so far."""
@@ -412,7 +392,7 @@ def same_array(a: Array | None, b: Array | None) -> bool:
     return bool(left["data"] == right["data"] and a.strides == b.strides)
 
 
-def copy_unless_same(tape: Operations, source: Array, out: Array) -> None:
+def copy_unless_same(tape: Tape, source: Array, out: Array) -> None:
     """Records out = source, unless they are the very same memory."""
     if not same_array(source, out):
         tape.copy(source, out)
@@ -436,7 +416,7 @@ def as_blocks(a: Array, dim: int) -> Array:
     return a.reshape(rows, cols // dim, dim)
 
 
-def contiguous(tape: Operations, a: Array) -> Array:
+def contiguous(tape: Tape, a: Array) -> Array:
     """An array, or a copy in scratch memory if its elements lie apart."""
     if a.flags.c_contiguous:
         return a
@@ -445,7 +425,7 @@ def contiguous(tape: Operations, a: Array) -> Array:
     return copy
 
 
-def flat_blocks(tape: Operations, a: Array, dim: int) -> Array:
+def flat_blocks(tape: Tape, a: Array, dim: int) -> Array:
     """(rows, k dim) as (rows k, dim), copied to scratch memory if there is no such view."""
     return a if a.shape[1] == dim else as_blocks(contiguous(tape, a), dim)
 

@@ -9,7 +9,6 @@ from nnet3_runtime_cuda.kernels.base import (
     Kernel,
     Memo,
     Propagation,
-    StatsStorage,
 )
 from nnet3_runtime_cuda.kernels.registry import kernel_class, kernel_for
 from nnet3_runtime_cuda.operations import Array
@@ -78,7 +77,7 @@ class CompositeKernel(Kernel):
             kernel, memo = self.parts[number], memos[number]
             properties = kernel.component.properties
             if b.update and properties & ComponentProperties.STORES_STATS:
-                kernel.store_stats(StatsStorage(tape=tape, y=values[number + 1], memo=memo))
+                kernel.store_stats(tape, values[number + 1], memo)
             dx: Array | None
             if number > 0:
                 dx = tape.scratch(len(x), kernel.component.input_dim)

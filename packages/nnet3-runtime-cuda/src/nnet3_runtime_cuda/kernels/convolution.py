@@ -26,8 +26,8 @@ from nnet3_runtime_cuda.kernels.parameters import (
 from nnet3_runtime_cuda.kernels.registry import kernel_for
 from nnet3_runtime_cuda.kernels.tiled_convolution import TiledConvolution, UntiledRows
 from nnet3_runtime_cuda.kernels.time_tiles import TimeTiles
-from nnet3_runtime_cuda.operations import Array, Operations
-from nnet3_runtime_cuda.operations.gradients import NaturalGradientOptions
+from nnet3_runtime_cuda.operations import Array, Tape
+from nnet3_runtime_cuda.operations.gradients import FisherEstimate
 
 PATCH_BYTES = 1 << 20
 """The size of the patches that are made at a time, so that they stay in the cache."""
@@ -66,7 +66,7 @@ class TimeHeightConvolutionKernel(Kernel):
         self.height_products = HeightProducts(c)
         self.input_side, self.output_side = (
             self.store.estimate(
-                NaturalGradientOptions(
+                FisherEstimate(
                     rank=rank, num_minibatches_history=c.num_minibatches_history, alpha=alpha
                 )
             )
@@ -83,7 +83,9 @@ class TimeHeightConvolutionKernel(Kernel):
         if not (self.store.takes_tiles(operands.tape) and is_grid and is_large):
             return None
         is_precise = isinstance(operands, Propagation) and self.store.forward_is_precise
-        time_tiles = TimeTiles.around(operands.indexes, rows, dtype, is_precise=is_precise)
+        time_tiles, offsets = None, operands.indexes.row_offsets
+        if operands.indexes.row_stride == 1:
+            time_tiles = TimeTiles.at(offsets, rows, dtype, is_precise=is_precise)
         height_tiles = HeightTiles.of(c, heights, dtype)
         if time_tiles is None and height_tiles is None:
             return None
@@ -93,7 +95,7 @@ class TimeHeightConvolutionKernel(Kernel):
             height_tiles or UntiledHeights(c, dtype),
         )
 
-    def _has_stacks(self, tape: Operations, rows: int) -> bool:
+    def _has_stacks(self, tape: Tape, rows: int) -> bool:
         """Whether stacks of products are faster than the patches of `rows` output rows.
 
         They are if these are many, and if no product of a stack is narrow.
@@ -108,7 +110,7 @@ class TimeHeightConvolutionKernel(Kernel):
         size = max(1, group_bytes // row_bytes)
         return [slice(k, min(k + size, num_rows)) for k in range(0, num_rows, size)]
 
-    def _group_memory(self, tape: Operations, groups: list[slice], *, is_zeroed: bool) -> Array:
+    def _group_memory(self, tape: Tape, groups: list[slice], *, is_zeroed: bool) -> Array:
         """Scratch memory for the patches of any of the groups."""
         most_rows = max(group.stop - group.start for group in groups)
         return self.patches.memory(tape, most_rows, is_zeroed=is_zeroed)
@@ -137,9 +139,7 @@ class TimeHeightConvolutionKernel(Kernel):
             tape.matmul(self._record_patches(tape, rows, parts, memory), weights, y)
             tape.add(y, self.bias, y)
 
-    def _record_patches(
-        self, tape: Operations, rows: slice, parts: list[Array], memory: Array
-    ) -> Array:
+    def _record_patches(self, tape: Tape, rows: slice, parts: list[Array], memory: Array) -> Array:
         """Records the patches of some output rows; gives them by height."""
         patches = memory[: rows.stop - rows.start]
         self.patches.record(tape, [part[rows] for part in parts], patches)
@@ -198,9 +198,7 @@ class TimeHeightConvolutionKernel(Kernel):
             tape.matmul(dy, self.linear, patches.reshape(len(dy), -1))
             self.patches.record_scatter(tape, patches, [part[rows] for part in parts])
 
-    def _record_natural(
-        self, tape: Operations, gradient: Array, linear: Array, bias: Array
-    ) -> None:
+    def _record_natural(self, tape: Tape, gradient: Array, linear: Array, bias: Array) -> None:
         """Preconditions the gradient, bias as last column, on both sides, and adds it."""
         transposed, scale = tape.scratch(*gradient.shape[::-1]), tape.scratch(1)
         tape.copy(tape.precondition(self.input_side, gradient), scale)
@@ -233,7 +231,7 @@ class HeightProducts:
 
     def record_forward(
         self,
-        tape: Operations,
+        tape: Tape,
         x: Array,
         indexes: TimeOffsetPrecomputedIndexes,
         weights: Array,
@@ -249,7 +247,7 @@ class HeightProducts:
 
     def record_gradient(
         self,
-        tape: Operations,
+        tape: Tape,
         x: Array,
         indexes: TimeOffsetPrecomputedIndexes,
         dy: Array,
@@ -269,7 +267,7 @@ class HeightProducts:
         tape.add(gradient, total.reshape(gradient.shape), gradient)
 
     def record_input_derivative(
-        self, tape: Operations, dy: Array, parameters: Array, parts: list[Array]
+        self, tape: Tape, dy: Array, parameters: Array, parts: list[Array]
     ) -> None:
         """Records that the derivative of the input is added to its rows at each time offset.
 
@@ -294,7 +292,7 @@ class HeightProducts:
             strides=(a.strides[0], a.shape[1] // heights * a.strides[1], a.strides[1]),
         )
 
-    def _padded(self, tape: Operations, x: Array) -> Array:
+    def _padded(self, tape: Tape, x: Array) -> Array:
         """The input as (rows, heights, filters), with zeros before and behind its heights."""
         x = self._by_height(x, self._component.height_in)
         if not (self._before or self._behind):

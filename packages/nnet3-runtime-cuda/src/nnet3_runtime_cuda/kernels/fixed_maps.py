@@ -18,10 +18,10 @@ from nnet3_runtime_cuda.kernels.base import (
 )
 from nnet3_runtime_cuda.kernels.parameters import add_count_above
 from nnet3_runtime_cuda.kernels.registry import kernel_for
-from nnet3_runtime_cuda.operations import Array, Operations
+from nnet3_runtime_cuda.operations import Array, Tape
 
 
-def record_gather_columns(tape: Operations, source: Array, columns: Array, out: Array) -> None:
+def record_gather_columns(tape: Tape, source: Array, columns: Array, out: Array) -> None:
     """Records out[:, i] = source[:, columns[i]], for any strides of source and out."""
     source = contiguous(tape, source)
     target = out if out.flags.c_contiguous else tape.scratch(*out.shape)
@@ -94,7 +94,7 @@ class SumBlockKernel(Kernel):
         """Records the forward pass."""
         self._record(p.tape, column_blocks(p.x, p.y.shape[1]), p.y, add=p.add)
 
-    def _record(self, tape: Operations, sources: list[Array], out: Array, *, add: bool) -> None:
+    def _record(self, tape: Tape, sources: list[Array], out: Array, *, add: bool) -> None:
         """Records out (+)= scale * sum of the sources."""
         first, *others = sources
         if not others and not add:
@@ -176,7 +176,7 @@ class FixedScaleKernel(Kernel):
         if b.dx is not None:
             b.tape.multiply(b.dy, self.scales, b.dx)
 
-    def update(self, tape: Operations, x: Array, dy: Array) -> None:
+    def update(self, tape: Tape, x: Array, dy: Array) -> None:
         """Records the addition of the gradient; there is none of fixed scales."""
 
 
@@ -267,7 +267,7 @@ class ClipGradientKernel(Kernel):
     def _count_rows(self, rows: int) -> None:
         self.count += rows
 
-    def _record_repair(self, tape: Operations, x: Array, dx: Array) -> None:
+    def _record_repair(self, tape: Tape, x: Array, dx: Array) -> None:
         c = self.component
         limit = c.self_repair_clipped_proportion_threshold
         tape.note(self._count_minibatch)
@@ -292,12 +292,12 @@ class ClipGradientKernel(Kernel):
             tape.multiply(factor, proportion, factor)
             tape.multiply(factor, 2.0 * c.self_repair_scale, factor)
             scale = tape.scratch(1, 1)
-            tape.convert(factor, scale)
+            tape.copy(factor, scale)
             tape.multiply(excess, scale, excess)
             tape.subtract(dx, excess, dx)
             _record_mean_norm(tape, dx, after)
             tape.divide(before, after, after)
-            tape.convert(after, scale)
+            tape.copy(after, scale)
             tape.multiply(dx, scale, dx)
 
     def _count_minibatch(self) -> None:
@@ -313,7 +313,7 @@ class ClipGradientKernel(Kernel):
         )
 
 
-def _record_mean_norm(tape: Operations, a: Array, out: Array) -> None:
+def _record_mean_norm(tape: Tape, a: Array, out: Array) -> None:
     """Records out = the mean norm of the rows of a, or a tiny number if that is 0; out: (1, 1)."""
     norms = tape.scratch(len(a))
     tape.row_dot(a, a, norms)

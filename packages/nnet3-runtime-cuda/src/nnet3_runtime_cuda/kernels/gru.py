@@ -16,8 +16,8 @@ from nnet3_runtime_cuda.kernels.parameters import (
     record_vector_update,
 )
 from nnet3_runtime_cuda.kernels.registry import kernel_for
-from nnet3_runtime_cuda.operations import Array, Operations
-from nnet3_runtime_cuda.operations.gradients import AffineGradient, NaturalGradientOptions
+from nnet3_runtime_cuda.operations import Array, Tape
+from nnet3_runtime_cuda.operations.gradients import AffineGradient, FisherEstimate
 
 
 class _GruKernel(Kernel):
@@ -53,7 +53,7 @@ class _GruKernel(Kernel):
 
     # ---- what the units differ in ----
 
-    def _record_recurrent(self, tape: Operations, x: Array, out: Array) -> None:
+    def _record_recurrent(self, tape: Tape, x: Array, out: Array) -> None:
         """Records out = the part of the argument of the tanh that depends on the unit before."""
         raise NotImplementedError
 
@@ -109,7 +109,7 @@ class _GruKernel(Kernel):
             self._record_stats_and_repair(tape, h, term, dh)
         return dh
 
-    def _record_stats_and_repair(self, tape: Operations, h: Array, slope: Array, dh: Array) -> None:
+    def _record_stats_and_repair(self, tape: Tape, h: Array, slope: Array, dh: Array) -> None:
         """On about every other minibatch, records statistics of the tanh and repairs dh."""
         c, dim = self.component, h.shape[1]
         limit = tape.scratch(1, dtype=np.float64)
@@ -155,18 +155,17 @@ class GruNonlinearityKernel(_GruKernel):
         self.hpart_at = slice(cell + recurrent, 2 * cell + recurrent)
         self.c_prev_at = slice(2 * cell + recurrent, 3 * cell + recurrent)
         self.s_prev_at = slice(c.input_dim - recurrent, c.input_dim)
-        self.preconditioner = self.store.affine_preconditioner(
-            *(
-                NaturalGradientOptions(rank=rank, update_period=c.update_period, alpha=c.alpha)
-                for rank in (c.rank_in, c.rank_out)
-            )
+        given, wanted = (
+            FisherEstimate(rank=rank, update_period=c.update_period, alpha=c.alpha)
+            for rank in (c.rank_in, c.rank_out)
         )
+        self.sides = self.store.both_estimates((given, wanted))
 
-    def _record_recurrent(self, tape: Operations, x: Array, out: Array) -> None:
+    def _record_recurrent(self, tape: Tape, x: Array, out: Array) -> None:
         """Records out = (s_prev r) W^T."""
         record_product(self.store, tape, self._gated(tape, x), self.w_h, out)
 
-    def _gated(self, tape: Operations, x: Array) -> Array:
+    def _gated(self, tape: Tape, x: Array) -> Array:
         gated = tape.scratch(len(x), self.component.recurrent_dim)
         tape.multiply(x[:, self.r_at], x[:, self.s_prev_at], gated)
         return gated
@@ -176,7 +175,7 @@ class GruNonlinearityKernel(_GruKernel):
         tape, r, s_prev = b.tape, b.x[:, self.r_at], b.x[:, self.s_prev_at]
         if b.update:
             gradient = AffineGradient([self._gated(tape, b.x)], da, self.store.directions["w_h"])
-            record_affine_gradient(tape, gradient, self.natural(self.preconditioner))
+            record_affine_gradient(tape, gradient, self.natural(self.sides))
         if b.dx is None:
             return
         dgated, term = tape.scratch(*r.shape), tape.scratch(*r.shape)
@@ -201,10 +200,10 @@ class OutputGruNonlinearityKernel(_GruKernel):
         dim = c.cell_dim
         self.z_at, self.hpart_at, self.c_prev_at = (slice(k * dim, (k + 1) * dim) for k in range(3))
         self.preconditioner = self.store.estimate(
-            NaturalGradientOptions(rank=c.rank, update_period=c.update_period, alpha=c.alpha)
+            FisherEstimate(rank=c.rank, update_period=c.update_period, alpha=c.alpha)
         )
 
-    def _record_recurrent(self, tape: Operations, x: Array, out: Array) -> None:
+    def _record_recurrent(self, tape: Tape, x: Array, out: Array) -> None:
         """Records out = w_h c_prev."""
         tape.multiply(x[:, self.c_prev_at], self.w_h, out)
 

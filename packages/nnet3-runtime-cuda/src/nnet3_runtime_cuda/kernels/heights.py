@@ -14,7 +14,7 @@ import numpy as np
 from nnet3_descriptors.components import TimeHeightConvolutionComponent
 
 from nnet3_runtime_cuda.kernels.time_tiles import FEW_POINTS, MinimalFiltering, minimal_filtering
-from nnet3_runtime_cuda.operations import Array, Operations
+from nnet3_runtime_cuda.operations import Array, Tape
 
 
 class HeightRun(NamedTuple):
@@ -100,7 +100,7 @@ class HeightPatches:
         """The same columns of patches: (rows, heights, columns), a view."""
         return patches[:, run.heights.start : run.heights.stop, run.columns]
 
-    def memory(self, tape: Operations, rows: int, *, is_zeroed: bool) -> Array:
+    def memory(self, tape: Tape, rows: int, *, is_zeroed: bool) -> Array:
         """Scratch memory for the patches of `rows` rows.
 
         Args:
@@ -115,7 +115,7 @@ class HeightPatches:
                     tape.fill(0.0, gap)
         return patches
 
-    def record(self, tape: Operations, parts: list[Array], patches: Array) -> None:
+    def record(self, tape: Tape, parts: list[Array], patches: Array) -> None:
         """Records that patches are copied together.
 
         Args:
@@ -126,7 +126,7 @@ class HeightPatches:
         for copy in self._copies:
             tape.copy(self._windows(parts[copy.time], copy), self._target(patches, copy))
 
-    def record_scatter(self, tape: Operations, patches: Array, parts: list[Array]) -> None:
+    def record_scatter(self, tape: Tape, patches: Array, parts: list[Array]) -> None:
         """Records that patches are added to the input where they would come from.
 
         Windows that overlap are added one offset in height after another.
@@ -174,7 +174,7 @@ class UntiledHeights:
         self._height_out = component.height_out
         self._patches = HeightPatches(component, num_times=1)
 
-    def frames(self, tape: Operations, *shape: int, is_set: bool) -> Array:
+    def frames(self, tape: Tape, *shape: int, is_set: bool) -> Array:
         """Scratch memory for rows of the input: (*shape, input_dim)."""
         return tape.scratch(*shape, self._input_dim)
 
@@ -182,7 +182,7 @@ class UntiledHeights:
         """All columns of the frames."""
         return frames
 
-    def input_memory(self, tape: Operations, rows: int, parts: int, *, is_set: bool) -> Array:
+    def input_memory(self, tape: Tape, rows: int, parts: int, *, is_set: bool) -> Array:
         """Scratch memory for patches: (1, rows, height_out, columns of a patch).
 
         Args:
@@ -193,7 +193,7 @@ class UntiledHeights:
         """
         return self._patches.memory(tape, rows, is_zeroed=is_set)[None]
 
-    def output_memory(self, tape: Operations, rows: int, filters: int) -> Array:
+    def output_memory(self, tape: Tape, rows: int, filters: int) -> Array:
         """No memory: the products lie where the output does."""
         return tape.scratch(0, 0)
 
@@ -201,21 +201,21 @@ class UntiledHeights:
         """The output itself: (1, rows, height_out, filters)."""
         return output.reshape(1, len(output), self._height_out, -1)
 
-    def record_inputs(self, tape: Operations, frames: Array, products: Array) -> None:
+    def record_inputs(self, tape: Tape, frames: Array, products: Array) -> None:
         """Records copies of the patches; frames: (1, rows, input_dim)."""
         self._patches.record(tape, [*frames], products[0])
 
     def record_input_derivatives(
-        self, tape: Operations, products: Array, memory: Array, frames: Array
+        self, tape: Tape, products: Array, memory: Array, frames: Array
     ) -> None:
         """Records frames = for each element, the sum of its copies in patches."""
         tape.fill(0.0, frames)
         self._patches.record_scatter(tape, products[0], [*frames])
 
-    def record_outputs(self, tape: Operations, products: Array, output: Array) -> None:
+    def record_outputs(self, tape: Tape, products: Array, output: Array) -> None:
         """Records nothing: the products are the output."""
 
-    def record_output_derivatives(self, tape: Operations, output: Array, products: Array) -> None:
+    def record_output_derivatives(self, tape: Tape, output: Array, products: Array) -> None:
         """Records nothing: the products are the output."""
 
 
@@ -277,7 +277,7 @@ class HeightTiles(NamedTuple):
 
     # ---- memory ----
 
-    def frames(self, tape: Operations, *shape: int, is_set: bool) -> Array:
+    def frames(self, tape: Tape, *shape: int, is_set: bool) -> Array:
         """Scratch memory for rows of the input: (*shape, columns of a frame).
 
         Args:
@@ -297,11 +297,11 @@ class HeightTiles(NamedTuple):
         """The part of the frames that holds the used columns of the input: a view."""
         return frames[..., self.start : self.start + self.used.stop - self.used.start]
 
-    def input_memory(self, tape: Operations, rows: int, parts: int, *, is_set: bool) -> Array:
+    def input_memory(self, tape: Tape, rows: int, parts: int, *, is_set: bool) -> Array:
         """Scratch memory for B^T x: (products, rows, tiles, parts * filters_in)."""
         return tape.scratch(self.num_products, rows, self.num_tiles, parts * self.filters_in)
 
-    def output_memory(self, tape: Operations, rows: int, filters: int) -> Array:
+    def output_memory(self, tape: Tape, rows: int, filters: int) -> Array:
         """Scratch memory for the products: (products, rows, tiles, filters)."""
         return tape.scratch(self.num_products, rows, self.num_tiles, filters)
 
@@ -311,7 +311,7 @@ class HeightTiles(NamedTuple):
 
     # ---- transforms of inputs and outputs, forward and backward ----
 
-    def record_inputs(self, tape: Operations, frames: Array, products: Array) -> None:
+    def record_inputs(self, tape: Tape, frames: Array, products: Array) -> None:
         """Records products = B^T x for each tile.
 
         frames: (parts, rows, columns of a frame); the products hold the parts side by side.
@@ -322,7 +322,7 @@ class HeightTiles(NamedTuple):
             )
 
     def record_input_derivatives(
-        self, tape: Operations, products: Array, memory: Array, frames: Array
+        self, tape: Tape, products: Array, memory: Array, frames: Array
     ) -> None:
         """Records frames = B times the derivatives of B^T x.
 
@@ -339,12 +339,12 @@ class HeightTiles(NamedTuple):
             target = frame[:, -width:]
             tape.add(target, rest, target)
 
-    def record_outputs(self, tape: Operations, products: Array, output: Array) -> None:
+    def record_outputs(self, tape: Tape, products: Array, output: Array) -> None:
         """Records output = A^T times the products; output: (rows, columns)."""
         matrix = self.filtering.outputs
         tape.small_products(matrix, products.transpose(1, 2, 0, 3), self._output_tiles(output))
 
-    def record_output_derivatives(self, tape: Operations, output: Array, products: Array) -> None:
+    def record_output_derivatives(self, tape: Tape, output: Array, products: Array) -> None:
         """Records products = A times the derivatives of the output."""
         matrix = self.filtering.outputs.T
         tape.small_products(matrix, self._output_tiles(output), products.transpose(1, 2, 0, 3))

@@ -8,8 +8,8 @@ from nnet3_descriptors.components import Component, LstmNonlinearityComponent
 from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation
 from nnet3_runtime_cuda.kernels.nonlinear import sigmoid, tanh_derivative
 from nnet3_runtime_cuda.kernels.registry import kernel_for
-from nnet3_runtime_cuda.operations import Array, Operations
-from nnet3_runtime_cuda.operations.gradients import NaturalGradientOptions
+from nnet3_runtime_cuda.operations import Array, Tape
+from nnet3_runtime_cuda.operations.gradients import FisherEstimate
 
 I_GATE, F_GATE, C_INPUT, O_GATE, CELL = range(5)
 """The five nonlinearities, in the order of statistics and self-repair settings."""
@@ -53,7 +53,7 @@ class LstmNonlinearityKernel(Kernel):
         settings = c.self_repair_config.astype(np.float64)[:, None]
         self.thresholds, self.repair_scales = settings[:5].copy(), settings[5:].copy()
         self.preconditioner = self.store.estimate(
-            NaturalGradientOptions(rank=20, update_period=2, num_samples_history=1000.0)
+            FisherEstimate(rank=20, update_period=2, num_samples_history=1000.0)
         )
 
     def with_statistics(self) -> Component:
@@ -81,14 +81,14 @@ class LstmNonlinearityKernel(Kernel):
         i, f, o = (x[:, k : k + 1] for k in range(first, first + 3))
         return i, f, o
 
-    def _gate(self, tape: Operations, part: Array, weights: Array, cell: Array, out: Array) -> None:
+    def _gate(self, tape: Tape, part: Array, weights: Array, cell: Array, out: Array) -> None:
         """Records out = sigma(part + weights cell)."""
         tape.multiply(cell, weights, out)
         tape.add(out, part, out)
         sigmoid(tape, out, out)
 
     def _inverse_gate(
-        self, tape: Operations, part: Array, peepholes: int | slice, cell: Array, out: Array
+        self, tape: Tape, part: Array, peepholes: int | slice, cell: Array, out: Array
     ) -> None:
         """Records out = 1 / sigma(part + weights cell) = 1 + exp(-weights cell - part)."""
         if self.store.is_fixed:
@@ -143,7 +143,7 @@ class LstmNonlinearityKernel(Kernel):
 
     def _record_backward(
         self,
-        tape: Operations,
+        tape: Tape,
         x: Array,
         dy: Array,
         dx: Array | None,
@@ -243,7 +243,7 @@ class LstmNonlinearityKernel(Kernel):
             # The dropout scales depend on no parameter.
             tape.fill(0.0, dx[:, k])
 
-    def _record_saturated(self, tape: Operations) -> Array:
+    def _record_saturated(self, tape: Tape) -> Array:
         """Records which units are saturated: (5, cell_dim) booleans, in scratch memory."""
         average = tape.scratch(5, self.cell_dim, dtype=np.float64)
         saturated = tape.scratch(5, self.cell_dim, dtype=np.bool_)
@@ -251,11 +251,11 @@ class LstmNonlinearityKernel(Kernel):
         tape.greater(self.thresholds, average, saturated)
         return saturated
 
-    def _record_repair(self, tape: Operations, repair: Array) -> None:
+    def _record_repair(self, tape: Tape, repair: Array) -> None:
         """Records repair (5, cell_dim): the self-repair scale where a unit is saturated, else 0."""
         tape.multiply(self._record_saturated(tape), self.repair_scales, repair)
 
-    def _record_stats(self, tape: Operations, sums: Array, rows: int) -> None:
+    def _record_stats(self, tape: Tape, sums: Array, rows: int) -> None:
         """Records the addition of a minibatch to the statistics.
 
         Args:
@@ -271,7 +271,7 @@ class LstmNonlinearityKernel(Kernel):
         tape.add(self.deriv_sum, sums[5:], self.deriv_sum)
         tape.add(self.count_and_one, float(rows), self.count_and_one)
 
-    def _record_update(self, tape: Operations, gradient: Array) -> None:
+    def _record_update(self, tape: Tape, gradient: Array) -> None:
         """Records the addition of the gradient, (3, cell_dim), which is changed."""
         direction = self.store.directions["params"]
         if self.store.natural_gradient:
@@ -280,14 +280,14 @@ class LstmNonlinearityKernel(Kernel):
         tape.add(direction, gradient, direction)
 
 
-def _scale(tape: Operations, a: Array, scale: Array | None) -> None:
+def _scale(tape: Tape, a: Array, scale: Array | None) -> None:
     """Records a *= scale, if there is one."""
     if scale is not None:
         tape.multiply(a, scale, a)
 
 
 def _through_sigmoid(
-    tape: Operations, value: Array, derivative: Array, repair: Array, slope: Array, term: Array
+    tape: Tape, value: Array, derivative: Array, repair: Array, slope: Array, term: Array
 ) -> None:
     """Records derivative = derivative * value (1 - value) - (2 value - 1) repair, in place."""
     tape.subtract(1.0, value, slope)

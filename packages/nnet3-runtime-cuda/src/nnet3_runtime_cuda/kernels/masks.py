@@ -15,7 +15,7 @@ from nnet3_runtime_cuda.kernels.base import (
     copy_unless_same,
 )
 from nnet3_runtime_cuda.kernels.registry import kernel_for
-from nnet3_runtime_cuda.operations import Array, Operations
+from nnet3_runtime_cuda.operations import Array, Tape
 
 
 @kernel_for(components.DropoutComponent)
@@ -117,7 +117,7 @@ class GeneralDropoutKernel(Kernel):
 
     def _record_product(
         self,
-        tape: Operations,
+        tape: Tape,
         x: Array,
         mask: Array,
         indexes: components.GeneralDropoutPrecomputedIndexes,
@@ -130,7 +130,7 @@ class GeneralDropoutKernel(Kernel):
         tape.take_rows(mask, rows, whole)
         tape.multiply(x, whole.reshape(x.shape), out)
 
-    def _record_mask(self, tape: Operations, mask: Array) -> None:
+    def _record_mask(self, tape: Tape, mask: Array) -> None:
         c = self.component
         if c.dropout_per_frame:
             uniform = tape.scratch(len(mask), 1)

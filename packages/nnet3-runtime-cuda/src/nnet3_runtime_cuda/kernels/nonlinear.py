@@ -12,14 +12,14 @@ from nnet3_descriptors import components
 from nnet3_runtime_cuda.kernels.base import (
     Backpropagation,
     Kernel,
+    Memo,
     Propagation,
-    StatsStorage,
     as_blocks,
 )
 from nnet3_runtime_cuda.kernels.registry import kernel_for
-from nnet3_runtime_cuda.operations import Array, Operations
+from nnet3_runtime_cuda.operations import Array, Tape
 
-SlopeSum = Callable[[Operations, Array, Array], None]
+SlopeSum = Callable[[Tape, Array, Array], None]
 """Records the sums over rows of the derivative: tape, values, output, (1, columns)."""
 
 UNSET_THRESHOLD = -1000.0
@@ -74,7 +74,7 @@ class NonlinearKernel(Kernel):
 
     # ---- statistics of activations ----
 
-    def record_stats(self, tape: Operations, y: Array, slope_sum: SlopeSum | None) -> None:
+    def record_stats(self, tape: Tape, y: Array, slope_sum: SlopeSum | None) -> None:
         """Records the addition of a minibatch to the sums of outputs and of the slopes there."""
         rows, dim = tape.rows_per_sum(y), y.shape[1]
         count = -(-len(y) // rows)
@@ -90,8 +90,8 @@ class NonlinearKernel(Kernel):
             tape.column_sum(slopes, total)
             tape.add(self.deriv_sum, total[0], self.deriv_sum)
 
-    def stats_minibatch(self, tape: Operations, rows: int) -> Array:
-        """Whether statistics of activations are kept, for `Operations.when`.
+    def stats_minibatch(self, tape: Tape, rows: int) -> Array:
+        """Whether statistics of activations are kept, for `Tape.when`.
 
         They are kept for about every other minibatch, and for the first.
         """
@@ -103,7 +103,7 @@ class NonlinearKernel(Kernel):
         self.count += rows
         return True
 
-    def record_backprop_stats(self, tape: Operations, dy: Array) -> None:
+    def record_backprop_stats(self, tape: Tape, dy: Array) -> None:
         """Records the addition of a minibatch to the sums of squared output derivatives."""
         with tape.when(tape.value(partial(self._counts_derivatives, len(dy)))):
             total = tape.scratch(1, dy.shape[1])
@@ -137,7 +137,7 @@ def _as_average(total: Array, count: float) -> Array:
     return (total / count if count else total).astype(np.float32)
 
 
-def sigmoid(tape: Operations, x: Array, y: Array) -> None:
+def sigmoid(tape: Tape, x: Array, y: Array) -> None:
     """Records y = 1 / (1 + e^-x); where e^-x overflows to infinity, y is 0 as it should be."""
     tape.negative(x, y)
     tape.exp(y, y)
@@ -145,13 +145,13 @@ def sigmoid(tape: Operations, x: Array, y: Array) -> None:
     tape.divide(1.0, y, y)
 
 
-def sigmoid_derivative(tape: Operations, y: Array, out: Array) -> None:
+def sigmoid_derivative(tape: Tape, y: Array, out: Array) -> None:
     """Records out = y (1 - y), the derivative of the sigmoid in terms of its value y."""
     tape.subtract(1.0, y, out)
     tape.multiply(out, y, out)
 
 
-def tanh_derivative(tape: Operations, y: Array, out: Array) -> None:
+def tanh_derivative(tape: Tape, y: Array, out: Array) -> None:
     """Records out = 1 - y^2, the derivative of tanh in terms of its value y."""
     tape.square(y, out)
     tape.subtract(1.0, out, out)
@@ -168,7 +168,7 @@ class SaturatingKernel(NonlinearKernel):
     slope: ClassVar[float]
 
     @staticmethod
-    def derivative(tape: Operations, y: Array, out: Array) -> None:
+    def derivative(tape: Tape, y: Array, out: Array) -> None:
         """Records the derivative, out, in terms of the value y."""
         raise NotImplementedError
 
@@ -183,17 +183,17 @@ class SaturatingKernel(NonlinearKernel):
             self._record_repair(b.tape, b.y, b.dx)
             self.record_backprop_stats(b.tape, b.dy)
 
-    def store_stats(self, s: StatsStorage) -> None:
+    def store_stats(self, tape: Tape, y: Array, memo: Memo | None) -> None:
         """Records the statistics."""
-        with s.tape.when(self.stats_minibatch(s.tape, len(s.y))):
-            self.record_stats(s.tape, s.y, self._record_slope_sum)
+        with tape.when(self.stats_minibatch(tape, len(y))):
+            self.record_stats(tape, y, self._record_slope_sum)
 
-    def _record_slope_sum(self, tape: Operations, y: Array, out: Array) -> None:
+    def _record_slope_sum(self, tape: Tape, y: Array, out: Array) -> None:
         derivative = tape.scratch(*y.shape)
         self.derivative(tape, y, derivative)
         tape.column_sum(derivative, out)
 
-    def _record_repair(self, tape: Operations, y: Array, dx: Array) -> None:
+    def _record_repair(self, tape: Tape, y: Array, dx: Array) -> None:
         """Records that dx is moved for saturated units, so that their inputs move towards 0.
 
         A unit is saturated if its average derivative lies below the threshold; its column of dx
@@ -251,7 +251,7 @@ class TanhKernel(SaturatingKernel):
         p.tape.tanh(p.x, p.y)
 
 
-def count_active(tape: Operations, y: Array, out: Array) -> None:
+def count_active(tape: Tape, y: Array, out: Array) -> None:
     """Records in how many rows y > 0, which is the sum of the derivative of the rectifier."""
     tape.count_positive(y, out)
 
@@ -288,12 +288,12 @@ class RectifiedLinearKernel(NonlinearKernel):
             self._record_repair(b.tape, b.dx)
             self.record_backprop_stats(b.tape, b.dy)
 
-    def store_stats(self, s: StatsStorage) -> None:
+    def store_stats(self, tape: Tape, y: Array, memo: Memo | None) -> None:
         """Records the statistics."""
-        with s.tape.when(self.stats_minibatch(s.tape, len(s.y))):
-            self.record_stats(s.tape, s.y, count_active)
+        with tape.when(self.stats_minibatch(tape, len(y))):
+            self.record_stats(tape, y, count_active)
 
-    def _record_repair(self, tape: Operations, dx: Array) -> None:
+    def _record_repair(self, tape: Tape, dx: Array) -> None:
         c = self.component
         if c.self_repair_scale == 0.0:
             return
@@ -318,7 +318,7 @@ class RectifiedLinearKernel(NonlinearKernel):
             tape.add(self.num_dims_self_repaired, number, self.num_dims_self_repaired)
             term = tape.scratch(c.block_dim)
             tape.multiply(seldom, c.self_repair_scale / REPAIR_PROBABILITY, seldom)
-            tape.convert(seldom, term)
+            tape.copy(seldom, term)
             with tape.when(number):
                 rows = as_blocks(dx, c.block_dim)
                 tape.add(rows, term, rows)

@@ -12,15 +12,15 @@ from nnet3_descriptors import components
 from nnet3_runtime_cuda.kernels.base import (
     Backpropagation,
     Kernel,
+    Memo,
     Propagation,
-    StatsStorage,
     as_blocks,
     flat_blocks,
     same_array,
 )
 from nnet3_runtime_cuda.kernels.nonlinear import NonlinearKernel
 from nnet3_runtime_cuda.kernels.registry import kernel_for
-from nnet3_runtime_cuda.operations import Array, Operations
+from nnet3_runtime_cuda.operations import Array, Tape
 
 SQUARED_NORM_FLOOR = 2.0**-66
 """The floor of the relative mean square of a row, so that a row of zeros stays finite."""
@@ -49,7 +49,7 @@ class NormalizeKernel(Kernel):
         y = as_blocks(y, c.block_dim + 1)
         return x, y[..., :-1], y[..., -1]
 
-    def _roots(self, tape: Operations, x: Array, out: Array) -> None:
+    def _roots(self, tape: Tape, x: Array, out: Array) -> None:
         """Records out = 1 / f for each block of x: (...,)."""
         factor = 1.0 / (self.component.block_dim * self.component.target_rms**2)
 
@@ -97,7 +97,7 @@ class NormalizeKernel(Kernel):
             tape.subtract(dy, term, dx)
             tape.multiply(dx, scale[..., None], dx)
 
-    def _factors(self, tape: Operations, x: Array, dy: Array, scale: Array, out: Array) -> None:
+    def _factors(self, tape: Tape, x: Array, dy: Array, scale: Array, out: Array) -> None:
         """Records out = k for each block."""
         c, nonzero = self.component, tape.scratch(*scale.shape)
         above = tape.scratch(*scale.shape, dtype=np.bool_)
@@ -114,9 +114,7 @@ class NormalizeKernel(Kernel):
         tape.multiply(out, scale, out)
         tape.multiply(out, 1.0 / (c.block_dim * c.target_rms**2), out)
 
-    def _subtract_log(
-        self, tape: Operations, x: Array, d_log: Array, scale: Array, out: Array
-    ) -> None:
+    def _subtract_log(self, tape: Tape, x: Array, d_log: Array, scale: Array, out: Array) -> None:
         """Records out -= d_log / (f x.x) for each block."""
         norm = tape.scratch(*out.shape)
 
@@ -179,9 +177,7 @@ class BatchNormKernel(Kernel):
         if result is not y:
             tape.copy(result.reshape(y.shape), y)
 
-    def _record_moments(
-        self, tape: Operations, x: Array, moments: Array, dtype: np.dtype[Any]
-    ) -> None:
+    def _record_moments(self, tape: Tape, x: Array, moments: Array, dtype: np.dtype[Any]) -> None:
         """Records mean and variance of the columns of x, (2, dim), in one pass over it.
 
         E[x^2] - mean^2 would lose digits where the mean is large. So the mean of the first rows is
@@ -243,7 +239,7 @@ class BatchNormKernel(Kernel):
             tape.copy(result.reshape(dx.shape), dx)
 
     @staticmethod
-    def _record_sums(tape: Operations, y: Array, dy: Array) -> Array:
+    def _record_sums(tape: Tape, y: Array, dy: Array) -> Array:
         """Records the sums over rows of y dy and of dy: (2, dim), in one pass over them."""
         size, dim = tape.rows_per_sum(y), y.shape[1]
         count = -(-len(y) // size)
@@ -256,11 +252,11 @@ class BatchNormKernel(Kernel):
             tape.column_sum(part, total[None])
         return sums
 
-    def store_stats(self, s: StatsStorage) -> None:
+    def store_stats(self, tape: Tape, y: Array, memo: Memo | None) -> None:
         """Records the addition of a minibatch's mean and variance to the statistics."""
-        assert s.memo is not None
-        rows = s.y.size // self.component.block_dim
-        tape, (mean_of_rows, variance) = s.tape, s.memo["moments"]
+        assert memo is not None
+        rows = y.size // self.component.block_dim
+        mean_of_rows, variance = memo["moments"]
         mean, square = (tape.scratch(len(self.sum), dtype=np.float64) for _ in range(2))
         tape.copy(mean_of_rows, mean)
         tape.square(mean, square)
@@ -274,7 +270,7 @@ class BatchNormKernel(Kernel):
     def _count_rows(self, rows: int) -> None:
         self.count += rows
 
-    def record_forgetting(self, tape: Operations, factor: float) -> None:
+    def record_forgetting(self, tape: Tape, factor: float) -> None:
         """Records that sums and the number of rows are multiplied; averages do not change."""
         tape.multiply(self.sum, factor, self.sum)
         tape.multiply(self.sumsq, factor, self.sumsq)
@@ -317,16 +313,16 @@ class SoftmaxKernel(NonlinearKernel):
         if b.dx is not None:
             softmax_backward(b.tape, b.y, b.dy, b.dx)
 
-    def store_stats(self, s: StatsStorage) -> None:
+    def store_stats(self, tape: Tape, y: Array, memo: Memo | None) -> None:
         """Records the statistics of the outputs, for every minibatch."""
-        s.tape.note(partial(self._count_rows, len(s.y)))
-        self.record_stats(s.tape, s.y, None)
+        tape.note(partial(self._count_rows, len(y)))
+        self.record_stats(tape, y, None)
 
     def _count_rows(self, rows: int) -> None:
         self.count += rows
 
 
-def softmax(tape: Operations, x: Array, y: Array) -> None:
+def softmax(tape: Tape, x: Array, y: Array) -> None:
     """Records y_i = e^x_i / sum_j e^x_j for each row, relative to the largest x_j.
 
     x may be more precise than y.
@@ -339,7 +335,7 @@ def softmax(tape: Operations, x: Array, y: Array) -> None:
     tape.divide(y, column, y)
 
 
-def softmax_backward(tape: Operations, y: Array, dy: Array, dx: Array) -> None:
+def softmax_backward(tape: Tape, y: Array, dy: Array, dx: Array) -> None:
     """Records dx = y (dy - sum_j y_j dy_j) for each row."""
     dot = tape.scratch(len(y))
     tape.row_dot(y, dy, dot)
@@ -377,5 +373,5 @@ class LogSoftmaxKernel(NonlinearKernel):
         b.tape.multiply(probabilities, total, probabilities)
         b.tape.subtract(b.dy, probabilities, b.dx)
 
-    def store_stats(self, s: StatsStorage) -> None:
+    def store_stats(self, tape: Tape, y: Array, memo: Memo | None) -> None:
         """Records nothing: a log-softmax only has statistics of derivatives."""

@@ -12,8 +12,8 @@ from nnet3_descriptors import components
 from nnet3_runtime_cuda.kernels.base import (
     Backpropagation,
     Kernel,
+    Memo,
     Propagation,
-    StatsStorage,
     contiguous,
 )
 from nnet3_runtime_cuda.kernels.normalize import SMALLEST_PROBABILITY, softmax, softmax_backward
@@ -25,7 +25,7 @@ from nnet3_runtime_cuda.kernels.parameters import (
     rows_at_offsets,
 )
 from nnet3_runtime_cuda.kernels.registry import kernel_for
-from nnet3_runtime_cuda.operations import Array, Operations
+from nnet3_runtime_cuda.operations import Array, Tape
 
 
 class _Head(NamedTuple):
@@ -124,7 +124,7 @@ class RestrictedAttentionKernel(Kernel):
                 tape.copy(weight, y_context)
 
     def _record_weights(
-        self, tape: Operations, heads: Sequence[_Head], weights: Array, dtype: np.dtype[Any]
+        self, tape: Tape, heads: Sequence[_Head], weights: Array, dtype: np.dtype[Any]
     ) -> None:
         """Records the weights of all heads, from logits of a type."""
         c, column = self.component, tape.scratch(len(weights), dtype=dtype)
@@ -169,10 +169,10 @@ class RestrictedAttentionKernel(Kernel):
                 _record_scaled(tape, x.keys[j], factor, dx.queries, key_term, add=True)
                 _record_scaled(tape, x.queries, factor, dx.keys[j], key_term, add=True)
 
-    def store_stats(self, s: StatsStorage) -> None:
+    def store_stats(self, tape: Tape, y: Array, memo: Memo | None) -> None:
         """On two of three minibatches, records the weights and their entropy."""
-        assert s.memo is not None
-        tape, weights = s.tape, s.memo["c"]
+        assert memo is not None
+        weights = memo["c"]
         with tape.when(tape.value(partial(self._counts, len(weights)))):
             logs, sums = tape.scratch(*weights.shape), tape.scratch(1, weights.shape[1])
             tape.column_sum(weights, sums)
@@ -193,7 +193,7 @@ class RestrictedAttentionKernel(Kernel):
 
 
 def _record_scaled(
-    tape: Operations, source: Array, factor: Array, out: Array, term: Array, *, add: bool
+    tape: Tape, source: Array, factor: Array, out: Array, term: Array, *, add: bool
 ) -> None:
     """Records out (+)= factor source, with factor (rows, 1)."""
     tape.multiply(source, factor, term if add else out)

@@ -10,19 +10,15 @@ import numpy.typing as npt
 from nnet3_descriptors.components import TimeOffsetPrecomputedIndexes
 
 from nnet3_runtime_cuda.kernels.base import ComponentStore
-from nnet3_runtime_cuda.operations import Array, Operations
-from nnet3_runtime_cuda.operations.gradients import (
-    AffineGradient,
-    AffinePreconditioner,
-    FisherEstimate,
-)
+from nnet3_runtime_cuda.operations import Array, Tape
+from nnet3_runtime_cuda.operations.gradients import AffineGradient, FisherEstimate, Sides
 from nnet3_runtime_cuda.operations.natural_gradient import record_natural_gradient
 from nnet3_runtime_cuda.operations.panels import ROWS, Panels
 
 
 def record_product(
     store: ComponentStore,
-    tape: Operations,
+    tape: Tape,
     x: Array,
     parameters: Array,
     out: Array,
@@ -58,7 +54,7 @@ def record_product(
 
 
 def record_factor_product(
-    tape: Operations,
+    tape: Tape,
     x: Array,
     factor: Array | Panels,
     out: Array,
@@ -82,16 +78,14 @@ def record_factor_product(
         tape.matmul(x, factor, out, add=add, plus=plus)
 
 
-def add_column_sum(tape: Operations, a: Array, out: Array) -> None:
+def add_column_sum(tape: Tape, a: Array, out: Array) -> None:
     """Records out[c] += sum over r of a[r, c]."""
     total = tape.scratch(1, a.shape[1])
     tape.column_sum(a, total)
     tape.add(out, total[0], out)
 
 
-def record_affine_gradient(
-    tape: Operations, gradient: AffineGradient, sides: AffinePreconditioner | None
-) -> None:
+def record_affine_gradient(tape: Tape, gradient: AffineGradient, sides: Sides | None) -> None:
     """Records the gradient: added to linear and bias, or in place of their contents.
 
     It is the natural gradient of these estimates; the plain one if `sides` is None.
@@ -118,7 +112,7 @@ def record_affine_gradient(
 
 
 def record_vector_update(
-    tape: Operations,
+    tape: Tape,
     derivative: Array,
     direction: Array,
     estimate: FisherEstimate | None,
@@ -166,7 +160,7 @@ def rows_at_offsets(x: Array, indexes: TimeOffsetPrecomputedIndexes, num_rows: i
 
 
 def record_row_range_sums(
-    tape: Operations, source: Array, ranges: npt.NDArray[np.int32], out: Array, *, add: bool
+    tape: Tape, source: Array, ranges: npt.NDArray[np.int32], out: Array, *, add: bool
 ) -> None:
     """Records out[i] (+)= sum over begin <= r < end of source[r], with (begin, end) = ranges[i].
 
@@ -198,7 +192,7 @@ def record_row_range_sums(
 
 
 def record_moments(
-    tape: Operations, x: Array, ranges: npt.NDArray[np.int32], sums: Array, squares: Array
+    tape: Tape, x: Array, ranges: npt.NDArray[np.int32], sums: Array, squares: Array
 ) -> None:
     """Records the sums of the rows of ranges, and of their squares, in one pass over x.
 
@@ -231,7 +225,7 @@ def _is_progression(values: npt.NDArray[np.int64]) -> bool:
 
 
 def _record_regular(
-    tape: Operations, source: Array, begin: npt.NDArray[np.int64], length: int, out: Array
+    tape: Tape, source: Array, begin: npt.NDArray[np.int64], length: int, out: Array
 ) -> None:
     """Ranges of equal length whose starts are in progression: one sum over a strided view."""
     step = int(begin[1] - begin[0]) if len(begin) > 1 else 0
@@ -250,14 +244,14 @@ def _record_regular(
         tape.sum(windows, 1, out)
 
 
-def add_total(tape: Operations, values: Array, total: Array) -> None:
+def add_total(tape: Tape, values: Array, total: Array) -> None:
     """Records total += sum of the values; values: (rows,), total: (1, 1) float64."""
     part = tape.scratch(1, 1, dtype=np.float64)
     tape.row_sum(values.reshape(1, -1), part)
     tape.add(total, part, total)
 
 
-def add_count_above(tape: Operations, values: Array, limit: float, total: Array) -> None:
+def add_count_above(tape: Tape, values: Array, limit: float, total: Array) -> None:
     """Records total += number of values above a limit; values: (rows,), total: (1, 1) float64."""
     above = tape.scratch(len(values), dtype=np.bool_)
     tape.greater(values, limit, above)

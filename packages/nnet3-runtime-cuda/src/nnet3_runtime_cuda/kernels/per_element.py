@@ -16,8 +16,8 @@ from nnet3_runtime_cuda.kernels.base import (
 from nnet3_runtime_cuda.kernels.fixed_maps import FixedScaleKernel
 from nnet3_runtime_cuda.kernels.parameters import record_vector_update
 from nnet3_runtime_cuda.kernels.registry import kernel_for
-from nnet3_runtime_cuda.operations import Array, Operations
-from nnet3_runtime_cuda.operations.gradients import FisherEstimate, NaturalGradientOptions
+from nnet3_runtime_cuda.operations import Array, Tape
+from nnet3_runtime_cuda.operations.gradients import FisherEstimate
 
 SMALLEST_SCALE = 1.0e-4
 """The least magnitude of scales in a ScaleAndOffsetComponent; smaller ones keep their sign only."""
@@ -38,7 +38,7 @@ class PerElementScaleKernel(FixedScaleKernel):
         self.scales = self.store.parameters["scales"]
         if isinstance(c, components.NaturalGradientPerElementScaleComponent):
             self.preconditioner = self.store.estimate(
-                NaturalGradientOptions(
+                FisherEstimate(
                     rank=c.rank,
                     update_period=c.update_period,
                     num_samples_history=c.num_samples_history,
@@ -46,7 +46,7 @@ class PerElementScaleKernel(FixedScaleKernel):
                 )
             )
 
-    def update(self, tape: Operations, x: Array, dy: Array) -> None:
+    def update(self, tape: Tape, x: Array, dy: Array) -> None:
         """Records the addition of the gradient."""
         product = tape.scratch(*x.shape)
         tape.multiply(x, dy, product)
@@ -61,7 +61,7 @@ class PerElementOffsetKernel(Kernel):
     def prepare(self) -> None:
         """Finds the parameters and sets up the preconditioner."""
         self.offsets = self.store.parameters["offsets"]
-        self.preconditioner = self.store.estimate(NaturalGradientOptions(rank=20, update_period=4))
+        self.preconditioner = self.store.estimate(FisherEstimate(rank=20, update_period=4))
 
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""
@@ -89,11 +89,12 @@ class ScaleAndOffsetKernel(Kernel):
         """Finds the parameters and sets up the preconditioners."""
         self.scales = self.store.parameters["scales"]
         self.offsets = self.store.parameters["offsets"]
-        options = NaturalGradientOptions(rank=self.component.rank, update_period=4)
-        self.scale_preconditioner = self.store.estimate(options)
-        self.offset_preconditioner = self.store.estimate(options)
+        self.scale_preconditioner, self.offset_preconditioner = (
+            self.store.estimate(FisherEstimate(rank=self.component.rank, update_period=4))
+            for _ in range(2)
+        )
 
-    def _nonzero_scales(self, tape: Operations) -> Array:
+    def _nonzero_scales(self, tape: Tape) -> Array:
         scales = tape.scratch(*self.scales.shape)
         sign = tape.scratch(*self.scales.shape)
         is_negative = tape.scratch(*self.scales.shape, dtype=np.bool_)
@@ -121,7 +122,7 @@ class ScaleAndOffsetKernel(Kernel):
         if b.dx is not None:
             b.tape.multiply(dy, self.scales, as_blocks(b.dx, dim))
 
-    def _update(self, tape: Operations, y: Array, dy: Array) -> None:
+    def _update(self, tape: Tape, y: Array, dy: Array) -> None:
         scales, offsets = (self.store.directions[name] for name in ("scales", "offsets"))
         record_vector_update(tape, dy, offsets, self.natural(self.offset_preconditioner))
         product = tape.scratch(*y.shape)
@@ -144,7 +145,7 @@ class ConstantKernel(Kernel):
             if self.is_updatable
             else self.store.constant(self.component.output)
         )
-        self.preconditioner = self.store.estimate(NaturalGradientOptions())
+        self.preconditioner = self.store.estimate(FisherEstimate())
 
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""

@@ -17,7 +17,7 @@ from nnet3_runtime_cuda.kernels.base import (
 from nnet3_runtime_cuda.kernels.fixed_maps import record_gather_columns
 from nnet3_runtime_cuda.kernels.parameters import add_column_sum
 from nnet3_runtime_cuda.kernels.registry import kernel_for
-from nnet3_runtime_cuda.operations import Array, Operations
+from nnet3_runtime_cuda.operations import Array, Tape
 
 
 def _steps(size: int, window: int, step: int) -> range:
@@ -43,19 +43,19 @@ class PatchMap:
         self.layers = np.full((int(counts.max()), row_dim), len(columns), dtype=np.int64)
         self.layers[rank, columns[order]] = order
 
-    def record_gather(self, tape: Operations, x: Array) -> Array:
+    def record_gather(self, tape: Tape, x: Array) -> Array:
         """Records the copy of the patches of x to scratch memory: (rows, patch columns)."""
         patches = tape.scratch(len(x), len(self.columns))
         record_gather_columns(tape, x, self.columns, patches)
         return patches
 
-    def scratch_for_scatter(self, tape: Operations, rows: int) -> Array:
+    def scratch_for_scatter(self, tape: Tape, rows: int) -> Array:
         """Scratch memory for derivatives of patches, with the column of zeros at the end."""
         patches = tape.scratch(rows, len(self.columns) + 1)
         tape.fill(0.0, patches[:, -1])
         return patches
 
-    def record_scatter(self, tape: Operations, patches: Array, dx: Array, *, add: bool) -> None:
+    def record_scatter(self, tape: Tape, patches: Array, dx: Array, *, add: bool) -> None:
         """Records dx (+)= for each column the sum of the patch columns that copy it."""
         layer = tape.scratch(len(dx), self.row_dim)
         for columns in self.layers:

@@ -14,12 +14,12 @@ from nnet3_runtime_cuda.kernels.parameters import (
 )
 from nnet3_runtime_cuda.kernels.registry import kernel_for
 from nnet3_runtime_cuda.kernels.tiled_product import TiledProduct, goes_by_taps, record_by_taps
-from nnet3_runtime_cuda.operations import Array, Operations
+from nnet3_runtime_cuda.operations import Array, Tape
 from nnet3_runtime_cuda.operations.gradients import (
     AffineGradient,
     GradientProduct,
     TimeSplice,
-    options_of_sides,
+    sides_of,
 )
 
 MOST_EXTRA_ROWS = 1.25
@@ -47,7 +47,7 @@ class TdnnKernel(Kernel):
         self.linear = self.store.parameters["linear_params"]
         self.has_bias = self.component.bias_params.size > 0
         self.bias = self.store.parameters.get("bias_params")
-        self.preconditioner = self.store.affine_preconditioner(*options_of_sides(self.component))
+        self.sides = self.store.both_estimates(sides_of(self.component))
 
     def _splice(
         self, x: Array, indexes: components.TimeOffsetPrecomputedIndexes, rows: int
@@ -65,7 +65,7 @@ class TdnnKernel(Kernel):
 
     def _tiled(
         self,
-        tape: Operations,
+        tape: Tape,
         indexes: components.TimeOffsetPrecomputedIndexes,
         rows: int,
         *,
@@ -79,7 +79,7 @@ class TdnnKernel(Kernel):
             tape, self.store, self.linear, offsets, rows, is_precise=is_precise
         )
 
-    def _side_by_side(self, tape: Operations, parts: list[Array]) -> Array:
+    def _side_by_side(self, tape: Tape, parts: list[Array]) -> Array:
         """The parts as one matrix, copied to scratch memory if there are several."""
         if len(parts) == 1:
             return parts[0]
@@ -171,7 +171,7 @@ class TdnnKernel(Kernel):
                     tape.fill(0.0, rest)
         if b.update:
             # Not for the natural gradient, which may precondition dy: `wide` has it as it was.
-            is_plain = self.natural(self.preconditioner) is None
+            is_plain = self.natural(self.sides) is None
             product = partial(_record_wide_gradient, tape, splice, wide) if is_plain else None
             self._update(b, splice.parts, product)
 
@@ -188,11 +188,11 @@ class TdnnKernel(Kernel):
             first=b.first,
             product=product,
         )
-        record_affine_gradient(b.tape, gradient, self.natural(self.preconditioner))
+        record_affine_gradient(b.tape, gradient, self.natural(self.sides))
 
 
 def _record_wide_gradient(
-    tape: Operations,
+    tape: Tape,
     splice: TimeSplice,
     wide: Array,
     _dy: Array,

@@ -1,11 +1,7 @@
-"""Cuts a tiled product into parts of columns and blocks of rows, and lays out its factors.
+"""The parts of the columns of a tiled product, and its factors.
 
-The wider side, input or output, is computed in parts of its columns and in blocks of rows, so that
-transformed values stay in the cache. The narrower side is transformed once.
-
-With parameters in panels, each thread has its own blocks, which it computes from end to end. Each
-thread also lays out for itself the parameters that can change: fetching them from another thread's
-cache takes as long. Without panels this would take too much memory, and threads share the blocks.
+The wider side, input or output, is computed in parts of its columns. The narrower side is
+transformed once.
 
 The factors are G w, with the matrix G of `MinimalFiltering`. The first factor is the first tap's
 parameters and the last one the last tap's; the others are sums.
@@ -14,32 +10,16 @@ parameters and the last one the last tap's; the others are sums.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import NamedTuple, Self
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from nnet3_runtime_cuda.kernels.base import ComponentStore
-from nnet3_runtime_cuda.kernels.time_tiles import Run, TileBlock, TimeTiles
-from nnet3_runtime_cuda.operations import Array, Operations
+from nnet3_runtime_cuda.operations import Array, Tape
 from nnet3_runtime_cuda.operations.panels import WIDTH, Panels
-from nnet3_runtime_cuda.operations.scratch import even_parts, parts_of_at_most
+from nnet3_runtime_cuda.operations.scratch import parts_of_at_most
 
 PART_COLUMNS = 768
 """The most columns of the wider side that are computed at a time."""
-
-CHANGING_PART_COLUMNS = 384
-"""The same for panels of parameters that can change. Their factors take scratch memory. Sums have
-no more terms at a time than those of the BLAS library, because longer sums round more."""
-
-BLOCK_ROWS = 288
-"""Rows of each product in a block: with fewer, products are slower; with more, transforms are."""
-
-PANEL_BLOCK_BYTES = 6 << 20
-"""Bytes of a block with parameters in panels, if both sides are about as wide. Panels lose less
-with few rows, so such a block has all columns and fewer rows."""
-
-PANEL_BLOCK_ROWS = 96
-"""The fewest rows of each product in such a block."""
 
 ABOUT_AS_WIDE = 2
 """Sides are about as wide if neither has this many times the columns of the other."""
@@ -69,137 +49,7 @@ class Part(NamedTuple):
         return self.outputs.stop - self.outputs.start, self.inputs.stop - self.inputs.start
 
 
-Memory = Callable[[TileBlock], Array]
-"""The memory for transformed rows of a block: (products of a tile, rows of the block, columns)."""
-
-Share = tuple[Run, Memory, Memory]
-"""The work of a thread for a part: blocks of rows, memory of the inputs and of the outputs."""
-
-
-class TileBlocking(NamedTuple):
-    """The parts of the columns and the blocks of the rows of a tiled product.
-
-    Attributes:
-        tiles: The tiles of all rows.
-        is_wide_input: Whether the input is the wider side, which is computed in parts.
-        parts: The parts of the columns.
-        part_columns: The most columns of the wider side in a part.
-        narrow_columns: Columns of the narrower side.
-        runs: The blocks of rows, a run for each thread that has its own run.
-        memory_rows: Rows of each product in working memory, if it does not hold all rows.
-    """
-
-    tiles: TimeTiles
-    is_wide_input: bool
-    parts: Sequence[Part]
-    part_columns: int
-    narrow_columns: int
-    runs: Sequence[Run]
-    memory_rows: int
-
-    @classmethod
-    def of(
-        cls,
-        tiles: TimeTiles,
-        input_dim: int,
-        output_dim: int,
-        *,
-        itemsize: int,
-        is_fixed: bool,
-        in_panels: bool,
-        threads: int,
-    ) -> Self:
-        """Plans parts and blocks.
-
-        Args:
-            tiles: The tiles of all rows.
-            input_dim: Columns of the input.
-            output_dim: Columns of the output.
-            itemsize: Bytes of an element.
-            is_fixed: Whether parameters never change.
-            in_panels: Whether parameters are laid out in panels.
-            threads: Number of threads.
-        """
-        narrow, wide = sorted((input_dim, output_dim))
-        most_columns, most_rows = PART_COLUMNS, BLOCK_ROWS
-        if in_panels and not is_fixed:
-            most_columns = CHANGING_PART_COLUMNS
-        elif not is_fixed:
-            # Their factors then take no more scratch memory than a splice of these rows would.
-            num_taps = tiles.taps.shape[1]
-            most_columns = min(most_columns, tiles.rows * num_taps // tiles.num_products)
-        elif in_panels and _most_fixed_columns(narrow, wide) == wide:
-            row_bytes = tiles.num_products * (narrow + wide) * itemsize
-            most_columns = wide
-            most_rows = min(max(PANEL_BLOCK_BYTES // row_bytes, PANEL_BLOCK_ROWS), BLOCK_ROWS)
-        count, shared_by = (threads, 1) if in_panels else (1, threads)
-        most_rows *= shared_by
-        # The last block can have one tile more than the others.
-        blocks = tiles.blocks(most_rows - tiles.distance, multiple_of=count)
-        memory_rows = max(block.rows for block in blocks)
-        if len(blocks) > count:
-            # The same size for all layers: scratch arrays of equal size share memory.
-            memory_rows = max(memory_rows, most_rows)
-        spans = parts_of_at_most(wide, most_columns)
-        is_wide_input = input_dim > output_dim
-        return cls(
-            tiles=tiles,
-            is_wide_input=is_wide_input,
-            parts=_parts(spans, slice(0, narrow), is_wide_input=is_wide_input),
-            part_columns=max(span.stop - span.start for span in spans),
-            narrow_columns=narrow,
-            runs=[blocks[part] for part in even_parts(len(blocks), count)],
-            memory_rows=memory_rows,
-        )
-
-    @property
-    def derivative_runs(self) -> Sequence[Run]:
-        """The runs for the derivative of the input: one, if runs share more than their borders."""
-        if self.tiles.reaches_next_only:
-            return self.runs
-        return [[block for run in self.runs for block in run]]
-
-    def kept_memory(self, tape: Operations) -> Array | None:
-        """Scratch memory for all rows of the narrower side; None if there is only one part."""
-        if len(self.parts) == 1:
-            return None
-        last = self.runs[-1][-1]
-        return tape.scratch(self.tiles.num_products, last.place + last.rows, self.narrow_columns)
-
-    def shares(
-        self, tape: Operations, part: Part, runs: Sequence[Run], kept: Array | None
-    ) -> Iterator[Share]:
-        """The work of each thread for a part, in a loop of `Operations.independent`.
-
-        Args:
-            tape: Gives each round its memory.
-            part: The columns.
-            runs: The blocks of rows; a round each.
-            kept: The result of `kept_memory`.
-        """
-        own = part.shape[1] if self.is_wide_input else part.shape[0]
-        for run in tape.independent(runs):
-            sizes = self.tiles.num_products, self.memory_rows
-            # The larger array first, so that the arrays of all layers fit the same memory.
-            wide = partial(_first_rows, tape.scratch(*sizes, self.part_columns)[:, :, :own])
-            if kept is None:
-                narrow = partial(_first_rows, tape.scratch(*sizes, self.narrow_columns))
-            else:
-                narrow = partial(_own_rows, kept)
-            yield (run, wide, narrow) if self.is_wide_input else (run, narrow, wide)
-
-
-def _first_rows(memory: Array, block: TileBlock) -> Array:
-    """Memory that all blocks use in turn."""
-    return memory[:, : block.rows]
-
-
-def _own_rows(memory: Array, block: TileBlock) -> Array:
-    """Memory in which each block has its own rows."""
-    return memory[:, block.place : block.place + block.rows]
-
-
-def _parts(spans: Sequence[slice], everything: slice, *, is_wide_input: bool) -> list[Part]:
+def parts_of(spans: Sequence[slice], everything: slice, *, is_wide_input: bool) -> list[Part]:
     """Parts of the wider side's columns, each with all columns of the narrower side."""
     parts = []
     for number, span in enumerate(spans):
@@ -214,11 +64,11 @@ def _parts(spans: Sequence[slice], everything: slice, *, is_wide_input: bool) ->
 def fixed_parts(input_dim: int, output_dim: int) -> list[Part]:
     """The parts for parameters in panels that never change, whatever the number of rows."""
     narrow, wide = sorted((input_dim, output_dim))
-    spans = parts_of_at_most(wide, _most_fixed_columns(narrow, wide))
-    return _parts(spans, slice(0, narrow), is_wide_input=input_dim > output_dim)
+    spans = parts_of_at_most(wide, most_fixed_columns(narrow, wide))
+    return parts_of(spans, slice(0, narrow), is_wide_input=input_dim > output_dim)
 
 
-def _most_fixed_columns(narrow: int, wide: int) -> int:
+def most_fixed_columns(narrow: int, wide: int) -> int:
     """The most columns of the wider side in such a part."""
     return wide if wide < ABOUT_AS_WIDE * narrow else PART_COLUMNS
 
@@ -233,7 +83,7 @@ TRANSPOSED_ELEMENTS = 1 << 16
 """About how many elements are transposed at a time: 256 KiB, which stay in the cache."""
 
 
-def _record_transposed(tape: Operations, source: Array, panels: Panels, start: int) -> None:
+def _record_transposed(tape: Tape, source: Array, panels: Panels, start: int) -> None:
     """Records that the rows of the source become columns of the panels, from `start` on."""
     columns = source.shape[1] + PADDING
     height = max(TRANSPOSED_ELEMENTS // (columns * WIDTH), 1) * WIDTH
@@ -275,7 +125,7 @@ class TileFactors:
         by_tap = matrix.reshape(len(matrix), self._taps.shape[1], -1)
         return by_tap[part.outputs, :, part.inputs]
 
-    def memory(self, tape: Operations, count: int) -> Array:
+    def memory(self, tape: Tape, count: int) -> Array:
         """Scratch memory for `count` factors of any part."""
         return tape.scratch(count * max(math.prod(part.shape) for part in self._parts))
 
@@ -283,18 +133,18 @@ class TileFactors:
         """The factors of a part in that memory: (factors, outputs, inputs)."""
         return memory[: count * math.prod(part.shape)].reshape(count, *part.shape)
 
-    def forward(self, tape: Operations, part: Part) -> Sequence[Array | Panels]:
+    def forward(self, tape: Tape, part: Part) -> Sequence[Array | Panels]:
         """Records the computation of the factors of x A^T, each (inputs, outputs)."""
         if self._store.is_fixed:
             return self._fixed(part)
         return self._changing(tape, part, transposed=True)
 
-    def backward(self, tape: Operations, part: Part) -> Sequence[Array | Panels]:
+    def backward(self, tape: Tape, part: Part) -> Sequence[Array | Panels]:
         """Records the computation of the factors of dy A, each (outputs, inputs)."""
         return self._changing(tape, part, transposed=False)
 
     def _fixed(self, part: Part) -> Sequence[Array | Panels]:
-        def record(tape: Operations) -> list[list[Array]]:
+        def record(tape: Tape) -> list[list[Array]]:
             memories = [self.memory(tape, self._num_sums) for _ in self._parts]
             wholes = [
                 self._whole(tape, each, memory)
@@ -312,16 +162,14 @@ class TileFactors:
         first, last = (self._store.panels(of_taps[:, tap]) for tap in (0, -1))
         return [first, *groups[part.number], last]
 
-    def _changing(
-        self, tape: Operations, part: Part, *, transposed: bool
-    ) -> Sequence[Array | Panels]:
+    def _changing(self, tape: Tape, part: Part, *, transposed: bool) -> Sequence[Array | Panels]:
         if self._in_panels:
             memory = self.memory(tape, self._num_sums + self._taps.shape[1])
             return self._panels(tape, part, memory, transposed=transposed)
         factors = self._whole(tape, part, self.memory(tape, self._num_sums))
         return [factor.T for factor in factors] if transposed else factors
 
-    def _whole(self, tape: Operations, part: Part, memory: Array) -> list[Array]:
+    def _whole(self, tape: Tape, part: Part, memory: Array) -> list[Array]:
         """Records G w, each (outputs, inputs): the first and last are views of the parameters."""
         of_taps = self.by_tap(self._linear, part)
         sums = self.of_part(memory, part, self._num_sums)
@@ -329,7 +177,7 @@ class TileFactors:
         return [of_taps[:, 0], *sums, of_taps[:, -1]]
 
     def _panels(
-        self, tape: Operations, part: Part, memory: Array, *, transposed: bool
+        self, tape: Tape, part: Part, memory: Array, *, transposed: bool
     ) -> Sequence[Panels]:
         """Records G w in panels: copies of parameters, and sums of the panels.
 

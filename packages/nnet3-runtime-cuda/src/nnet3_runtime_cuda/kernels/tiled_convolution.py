@@ -28,7 +28,7 @@ from nnet3_runtime_cuda.kernels.parameters import (
     rows_at_offsets,
 )
 from nnet3_runtime_cuda.kernels.time_tiles import Run, TileBlock, Tiles, TimeTiles
-from nnet3_runtime_cuda.operations import Array, Operations
+from nnet3_runtime_cuda.operations import Array, Tape
 from nnet3_runtime_cuda.operations.panels import ROWS, Panels
 from nnet3_runtime_cuda.operations.scratch import even_parts, parts_of_at_most
 
@@ -79,28 +79,28 @@ class UntiledRows(NamedTuple):
         start = block.pieces[0].start
         return slice(start, start + block.rows)
 
-    def record_inputs(self, tape: Operations, block: TileBlock, x: Array, out: Array) -> None:
+    def record_inputs(self, tape: Tape, block: TileBlock, x: Array, out: Array) -> None:
         """Records out = x at each time offset; out: (1, time offsets, rows of the block, cols)."""
         parts = rows_at_offsets(x, self.indexes, self.rows)
         for part, target in zip(parts, out[0], strict=True):
             tape.copy(part[self.output_rows(block)], target)
 
-    def record_outputs(self, tape: Operations, block: TileBlock, products: Array, y: Array) -> None:
+    def record_outputs(self, tape: Tape, block: TileBlock, products: Array, y: Array) -> None:
         """Records y = the products, (1, rows of the block, cols)."""
         tape.copy(products[0], y[self.output_rows(block)])
 
     def record_output_derivatives(
-        self, tape: Operations, block: TileBlock, dy: Array, out: Array
+        self, tape: Tape, block: TileBlock, dy: Array, out: Array
     ) -> None:
         """Records out = dy."""
         tape.copy(dy[self.output_rows(block)], out[0])
 
-    def sum_memory(self, tape: Operations, products: Array) -> Array:
+    def sum_memory(self, tape: Tape, products: Array) -> Array:
         """No memory: products are added straight to dx."""
         return tape.scratch(0)
 
     def record_input_derivatives(
-        self, tape: Operations, block: TileBlock, products: Array, memory: Array, dx: Array
+        self, tape: Tape, block: TileBlock, products: Array, memory: Array, dx: Array
     ) -> None:
         """Records the addition of the products to dx at each time offset."""
         parts = rows_at_offsets(dx, self.indexes, self.rows)
@@ -109,21 +109,16 @@ class UntiledRows(NamedTuple):
             tape.add(target, source, target)
 
 
-class _Memory(NamedTuple):
-    """Memory for transformed blocks of rows of the input, or of the output.
+_Memory = tuple[Array, Array]
+"""Memory for transformed rows of the input, or of the output: rows transformed over time, (products
+over time, ..., rows, columns); and one of these frames transformed over height, (products, rows,
+tiles, columns)."""
 
-    Attributes:
-        frames: Rows transformed over time: (products over time, ..., rows, columns).
-        products: One of these frames transformed over height: (products, rows, tiles, columns).
-    """
 
-    frames: Array
-    products: Array
-
-    def of(self, block: TileBlock) -> _Memory:
-        """The part of the memory for the rows of a block."""
-        rows = slice(block.rows)
-        return _Memory(self.frames[..., rows, :], self.products[:, rows])
+def _rows_of(memory: _Memory, block: TileBlock) -> _Memory:
+    """The part of the memory for the rows of a block."""
+    frames, products = memory
+    return frames[..., : block.rows, :], products[:, : block.rows]
 
 
 class TiledConvolution:
@@ -164,16 +159,18 @@ class TiledConvolution:
         inputs = self._input_memory(tape, run, is_set=True)
         outputs = self._output_memory(tape, run, p.y.shape[1])
         for block in run:
-            x, y = inputs.of(block), outputs.of(block)
-            times.record_inputs(tape, block, p.x[:, heights.used], heights.inside(x.frames))
-            for frame, output, factors in zip(x.frames, y.frames, filters, strict=True):
-                heights.record_inputs(tape, frame, x.products)
-                products = heights.output_products(y.products, output)
-                sources, targets = _by_height(x.products), _by_height(products)
+            (frames, in_tiles), (results, out_tiles) = (
+                _rows_of(memory, block) for memory in (inputs, outputs)
+            )
+            times.record_inputs(tape, block, p.x[:, heights.used], heights.inside(frames))
+            for frame, output, factors in zip(frames, results, filters, strict=True):
+                heights.record_inputs(tape, frame, in_tiles)
+                products = heights.output_products(out_tiles, output)
+                sources, targets = _by_height(in_tiles), _by_height(products)
                 for source, factor, target in zip(sources, factors, targets, strict=True):
                     record_factor_product(tape, source, factor, target)
                 heights.record_outputs(tape, products, output)
-            times.record_outputs(tape, block, y.frames, p.y)
+            times.record_outputs(tape, block, results, p.y)
             rows = p.y[times.output_rows(block)].reshape(-1, self._filters_out)
             tape.add(rows, self._bias, rows)
 
@@ -227,40 +224,42 @@ class TiledConvolution:
         inputs = self._input_memory(tape, run, is_set=True)
         if filters is not None:
             derivatives = self._input_memory(tape, run, is_set=False)
-            sums = times.sum_memory(tape, heights.inside(derivatives.frames))
+            sums = times.sum_memory(tape, heights.inside(derivatives[0]))
         if gradients is not None:
             tape.fill(0.0, gradients)
             gradients = gradients.transpose(1, 2, 0, 3)
         for block in run:
-            x, dy = inputs.of(block), outputs.of(block)
-            times.record_output_derivatives(tape, block, b.dy, dy.frames)
+            (frames, in_tiles), (results, out_tiles) = (
+                _rows_of(memory, block) for memory in (inputs, outputs)
+            )
+            times.record_output_derivatives(tape, block, b.dy, results)
             if gradients is not None:
-                times.record_inputs(tape, block, b.x[:, heights.used], heights.inside(x.frames))
-            for k, output in enumerate(dy.frames):
-                products = heights.output_products(dy.products, output)
+                times.record_inputs(tape, block, b.x[:, heights.used], heights.inside(frames))
+            for k, output in enumerate(results):
+                products = heights.output_products(out_tiles, output)
                 heights.record_output_derivatives(tape, output, products)
                 dys = _by_height(products)
                 if gradients is not None:
-                    heights.record_inputs(tape, x.frames[k], x.products)
-                    xs = _by_height(x.products)
+                    heights.record_inputs(tape, frames[k], in_tiles)
+                    xs = _by_height(in_tiles)
                     for each_x, each_dy, gradient in zip(xs, dys, gradients[k], strict=True):
                         tape.matmul(each_dy.T, each_x, gradient, add=True)
                 if filters is not None:
-                    dx = derivatives.of(block)
-                    dxs = _by_height(dx.products)
+                    dx_frames, dx_tiles = _rows_of(derivatives, block)
+                    dxs = _by_height(dx_tiles)
                     for each_dy, factor, each_dx in zip(dys, filters[k], dxs, strict=True):
                         tape.matmul(each_dy, factor, each_dx)
                     # The memory of the inputs is no longer used.
-                    spare = inputs.products.reshape(-1)
-                    heights.record_input_derivatives(tape, dx.products, spare, dx.frames[k])
+                    spare = inputs[1].reshape(-1)
+                    heights.record_input_derivatives(tape, dx_tiles, spare, dx_frames[k])
             if filters is not None and b.dx is not None:
-                used = heights.inside(derivatives.of(block).frames)
+                used = heights.inside(_rows_of(derivatives, block)[0])
                 target = b.dx[:, heights.used]
                 times.record_input_derivatives(tape, block, used, sums, target)
 
     # ---- memory ----
 
-    def _runs(self, tape: Operations, *, are_apart: bool) -> list[Run]:
+    def _runs(self, tape: Tape, *, are_apart: bool) -> list[Run]:
         """Blocks of rows, a run for each thread.
 
         If the threads' blocks share rows of the input, there is one run, which threads share.
@@ -271,18 +270,18 @@ class TiledConvolution:
         blocks = times.blocks(most_rows, multiple_of=count)
         return [blocks[part] for part in even_parts(len(blocks), count)]
 
-    def _input_memory(self, tape: Operations, run: Run, *, is_set: bool) -> _Memory:
+    def _input_memory(self, tape: Tape, run: Run, *, is_set: bool) -> _Memory:
         """Scratch memory for rows of the input; is_set: whether the caller will write them."""
         products, parts = self._times.num_products, self._times.num_parts
         rows = max(block.rows for block in run)
         frames = self._heights.frames(tape, products, parts, rows, is_set=is_set)
-        return _Memory(frames, self._heights.input_memory(tape, rows, parts, is_set=is_set))
+        return frames, self._heights.input_memory(tape, rows, parts, is_set=is_set)
 
-    def _output_memory(self, tape: Operations, run: Run, columns: int) -> _Memory:
+    def _output_memory(self, tape: Tape, run: Run, columns: int) -> _Memory:
         """Scratch memory for rows of the output."""
         rows = max(block.rows for block in run)
         frames = tape.scratch(self._times.num_products, rows, columns)
-        return _Memory(frames, self._heights.output_memory(tape, rows, self._filters_out))
+        return frames, self._heights.output_memory(tape, rows, self._filters_out)
 
     # ---- parameters ----
 
@@ -298,19 +297,19 @@ class TiledConvolution:
         shape = self._filters_out, products, self._times.num_parts, -1
         return filters.reshape(shape).transpose(0, 2, 1, 3)
 
-    def _filter_memory(self, tape: Operations, count: int) -> Array:
+    def _filter_memory(self, tape: Tape, count: int) -> Array:
         """Scratch memory: (num_filters_out, count, products over time, over height, columns)."""
         products = self._times.num_products, self._heights.num_products
         columns = self._linear.shape[1] // self._taps.shape[1]
         return tape.scratch(self._filters_out, count, *products, columns)
 
-    def _filters(self, tape: Operations) -> Array:
+    def _filters(self, tape: Tape) -> Array:
         """Records G w: (products over time, over height, num_filters_out, columns)."""
         filters = self._filter_memory(tape, 1)
         tape.matmul(self._taps, self._by_offset, self._by_part(filters))
         return filters[:, 0].transpose(1, 2, 0, 3)
 
-    def _forward_filters(self, tape: Operations) -> list[list[Array | Panels]]:
+    def _forward_filters(self, tape: Tape) -> list[list[Array | Panels]]:
         """The factors of the products, each (columns, num_filters_out)."""
         if not self._store.is_fixed:
             return [[factor.T for factor in group] for group in self._filters(tape)]

@@ -9,12 +9,18 @@ and the backward pass transposes everything: the derivative of the products is A
 of x is B times the transposed products, and the gradient of w is G^T times the gradients of the
 products.
 
-`TileBlocking` divides the work among threads and into blocks.
+The wider side, input or output, is computed in parts of its columns (`tile_parts`) and in blocks of
+rows, so that transformed values stay in the cache.
+
+With parameters in panels, each thread has its own blocks, which it computes from end to end. Each
+thread also lays out for itself the parameters that can change: fetching them from another thread's
+cache takes as long. Without panels this would take too much memory, and threads share the blocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -22,15 +28,31 @@ import numpy as np
 from nnet3_runtime_cuda.kernels.base import ComponentStore
 from nnet3_runtime_cuda.kernels.parameters import record_factor_product
 from nnet3_runtime_cuda.kernels.tile_parts import (
+    PART_COLUMNS,
     Part,
-    Share,
-    TileBlocking,
     TileFactors,
     fixed_parts,
+    most_fixed_columns,
+    parts_of,
 )
-from nnet3_runtime_cuda.kernels.time_tiles import TileBlock, TimeTiles
-from nnet3_runtime_cuda.operations import Array, Operations
+from nnet3_runtime_cuda.kernels.time_tiles import Run, TileBlock, TimeTiles
+from nnet3_runtime_cuda.operations import Array, Tape
 from nnet3_runtime_cuda.operations.panels import ROWS
+from nnet3_runtime_cuda.operations.scratch import even_parts, parts_of_at_most
+
+CHANGING_PART_COLUMNS = 384
+"""`PART_COLUMNS` for panels of parameters that can change. Their factors take scratch memory. Sums
+have no more terms at a time than those of the BLAS library, because longer sums round more."""
+
+BLOCK_ROWS = 288
+"""Rows of each product in a block: with fewer, products are slower; with more, transforms are."""
+
+PANEL_BLOCK_BYTES = 6 << 20
+"""Bytes of a block with parameters in panels, if both sides are about as wide. Panels lose less
+with few rows, so such a block has all columns and fewer rows."""
+
+PANEL_BLOCK_ROWS = 96
+"""The fewest rows of each product in such a block."""
 
 MOST_CHANGING_TAPS = 2
 """With more taps, panels of changing parameters take more memory than they are worth."""
@@ -47,15 +69,20 @@ FEWEST_CHANGING_ROWS = 256
 """The same where parameters can change: they are transformed for each product."""
 
 
+Memory = Callable[[TileBlock], Array]
+"""The memory for transformed rows of a block: (products of a tile, rows of the block, columns)."""
+
+Share = tuple[Run, Memory, Memory]
+"""The work of a thread for a part: blocks of rows, memory of the inputs and of the outputs."""
+
+
 def _fewest_columns(linear: Array, num_taps: int) -> int:
     """The columns of the narrower side."""
     columns: int = min(len(linear), linear.shape[1] // num_taps)
     return columns
 
 
-def goes_by_taps(
-    tape: Operations, store: ComponentStore, linear: Array, offsets: Sequence[int]
-) -> bool:
+def goes_by_taps(tape: Tape, store: ComponentStore, linear: Array, offsets: Sequence[int]) -> bool:
     """Whether direct products are sums of two products, one for each tap: where tiles exist, too.
 
     So the parameters of a tap stand in memory in one layout, whatever the numbers of rows. With
@@ -72,7 +99,7 @@ def goes_by_taps(
 
 
 def record_by_taps(
-    tape: Operations,
+    tape: Tape,
     store: ComponentStore,
     linear: Array,
     xs: Sequence[Array],
@@ -125,22 +152,40 @@ class TiledProduct:
             threads: Number of threads.
         """
         self._tiles = tiles
-        self._blocking = TileBlocking.of(
-            tiles,
-            linear.shape[1] // tiles.taps.shape[1],
-            len(linear),
-            itemsize=linear.itemsize,
-            is_fixed=store.is_fixed,
-            in_panels=in_panels,
-            threads=threads,
-        )
-        parts = self._blocking.parts
-        self._factors = TileFactors(store, linear, tiles.taps, parts, in_panels=in_panels)
+        input_dim, output_dim = linear.shape[1] // tiles.taps.shape[1], len(linear)
+        narrow, wide = sorted((input_dim, output_dim))
+        most_columns, most_rows = PART_COLUMNS, BLOCK_ROWS
+        if in_panels and not store.is_fixed:
+            most_columns = CHANGING_PART_COLUMNS
+        elif not store.is_fixed:
+            # Their factors then take no more scratch memory than a splice of these rows would.
+            num_taps = tiles.taps.shape[1]
+            most_columns = min(most_columns, tiles.rows * num_taps // tiles.num_products)
+        elif in_panels and most_fixed_columns(narrow, wide) == wide:
+            row_bytes = tiles.num_products * (narrow + wide) * linear.itemsize
+            most_columns = wide
+            most_rows = min(max(PANEL_BLOCK_BYTES // row_bytes, PANEL_BLOCK_ROWS), BLOCK_ROWS)
+        count, shared_by = (threads, 1) if in_panels else (1, threads)
+        most_rows *= shared_by
+        # The last block can have one tile more than the others.
+        blocks = tiles.blocks(most_rows - tiles.distance, multiple_of=count)
+        self._runs = [blocks[part] for part in even_parts(len(blocks), count)]
+        # Rows of each product in working memory, if it does not hold all rows.
+        self._memory_rows = max(block.rows for block in blocks)
+        if len(blocks) > count:
+            # The same size for all layers: scratch arrays of equal size share memory.
+            self._memory_rows = max(self._memory_rows, most_rows)
+        spans = parts_of_at_most(wide, most_columns)
+        self._is_wide_input = input_dim > output_dim
+        self._parts = parts_of(spans, slice(0, narrow), is_wide_input=self._is_wide_input)
+        self._narrow_columns = narrow
+        self._part_columns = max(span.stop - span.start for span in spans)
+        self._factors = TileFactors(store, linear, tiles.taps, self._parts, in_panels=in_panels)
 
     @classmethod
     def around(
         cls,
-        tape: Operations,
+        tape: Tape,
         store: ComponentStore,
         linear: Array,
         offsets: Sequence[int],
@@ -174,7 +219,7 @@ class TiledProduct:
     # ---- forward ----
 
     def record_forward(
-        self, tape: Operations, x: Array, y: Array, *, bias: Array | None = None, add: bool = False
+        self, tape: Tape, x: Array, y: Array, *, bias: Array | None = None, add: bool = False
     ) -> None:
         """Records y = the products + bias, or y += the products + bias.
 
@@ -186,14 +231,14 @@ class TiledProduct:
             add: Whether to add to the contents of `y`.
         """
         with tape.passing():
-            kept = self._blocking.kept_memory(tape)
-            for part in self._blocking.parts:
-                for share in self._blocking.shares(tape, part, self._blocking.runs, kept):
+            kept = self._kept_memory(tape)
+            for part in self._parts:
+                for share in self._shares(tape, part, self._runs, kept):
                     self._record_share_forward(tape, part, share, x, y, bias=bias, add=add)
 
     def _record_share_forward(
         self,
-        tape: Operations,
+        tape: Tape,
         part: Part,
         share: Share,
         x: Array,
@@ -222,7 +267,7 @@ class TiledProduct:
                 self._record_outputs(tape, block, products, y[:, part.outputs], add=add)
 
     def _record_outputs(
-        self, tape: Operations, block: TileBlock, products: Array, y: Array, *, add: bool
+        self, tape: Tape, block: TileBlock, products: Array, y: Array, *, add: bool
     ) -> None:
         """Records the output rows of a block."""
         if not add:
@@ -237,7 +282,7 @@ class TiledProduct:
 
     # ---- backward ----
 
-    def record_input_derivative(self, tape: Operations, dy: Array, dx: Array, *, add: bool) -> None:
+    def record_input_derivative(self, tape: Tape, dy: Array, dx: Array, *, add: bool) -> None:
         """Records dx = the derivative of the input, or dx += that.
 
         Args:
@@ -248,19 +293,19 @@ class TiledProduct:
         """
         tiles = self._tiles
         with tape.passing():
-            kept = self._blocking.kept_memory(tape)
+            kept = self._kept_memory(tape)
             tiles.begin_input_derivatives(tape, dx, add=add)
-            for part in self._blocking.parts:
+            for part in self._parts:
                 with tape.passing():
-                    runs = self._blocking.derivative_runs
+                    runs = self._derivative_runs
                     runs = tiles.bordered(tape, runs, part.shape[1])
-                    for share in self._blocking.shares(tape, part, runs, kept):
+                    for share in self._shares(tape, part, runs, kept):
                         self._record_share_backward(tape, part, share, dy, dx, add=add)
                     if part.ends_inputs:
                         tiles.record_borders(tape, runs, dx[:, part.inputs])
 
     def _record_share_backward(
-        self, tape: Operations, part: Part, share: Share, dy: Array, dx: Array, *, add: bool
+        self, tape: Tape, part: Part, share: Share, dy: Array, dx: Array, *, add: bool
     ) -> None:
         """Records the work of one thread, except for rows that belong to another thread."""
         tiles, (run, inputs, outputs) = self._tiles, share
@@ -281,7 +326,7 @@ class TiledProduct:
 
     def record_gradient(
         self,
-        tape: Operations,
+        tape: Tape,
         x: Array,
         dy: Array,
         out: Array,
@@ -298,11 +343,11 @@ class TiledProduct:
             scale: (1,) float64; None for 1.
             add: Whether to add to the contents of `out`.
         """
-        tiles, taps, runs = self._tiles, self._tiles.taps.T, self._blocking.runs
+        tiles, taps, runs = self._tiles, self._tiles.taps.T, self._runs
         with tape.passing():
             count = len(runs) * tiles.num_products
             memory = self._factors.memory(tape, count)
-            kept = self._blocking.kept_memory(tape)
+            kept = self._kept_memory(tape)
             terms = self._factors.memory(tape, len(taps)) if add else None
             # The transform also adds up the threads' gradients.
             matrix = np.tile(taps, len(runs))
@@ -311,10 +356,10 @@ class TiledProduct:
                 factor = tape.scratch(1)
                 tape.copy(scale, factor)
                 tape.multiply(taps, factor, matrix)
-            for part in self._blocking.parts:
+            for part in self._parts:
                 gradients = self._factors.of_part(memory, part, count)
                 each = gradients.reshape(len(runs), tiles.num_products, *part.shape)
-                shares = self._blocking.shares(tape, part, runs, kept)
+                shares = self._shares(tape, part, runs, kept)
                 for share, gradient in zip(shares, each, strict=True):
                     self._record_share_gradient(tape, part, share, x, dy, gradient)
                 total = self._factors.by_tap(out, part)
@@ -327,7 +372,7 @@ class TiledProduct:
                 tape.add(total, term, total)
 
     def _record_share_gradient(
-        self, tape: Operations, part: Part, share: Share, x: Array, dy: Array, gradients: Array
+        self, tape: Tape, part: Part, share: Share, x: Array, dy: Array, gradients: Array
     ) -> None:
         """Records the work of one thread; overwrites gradients, (products, outputs, inputs)."""
         tiles, (run, inputs, outputs) = self._tiles, share
@@ -340,3 +385,51 @@ class TiledProduct:
             for each_dy, each_x, gradient in zip(dys, xs, gradients, strict=True):
                 with tape.passing():
                     tape.matmul(each_dy.T, each_x, gradient, add=block is not run[0])
+
+    # ---- the work of each thread ----
+
+    @property
+    def _derivative_runs(self) -> Sequence[Run]:
+        """The runs for the derivative of the input: one, if runs share more than their borders."""
+        if self._tiles.reaches_next_only:
+            return self._runs
+        return [[block for run in self._runs for block in run]]
+
+    def _kept_memory(self, tape: Tape) -> Array | None:
+        """Scratch memory for all rows of the narrower side; None if there is only one part."""
+        if len(self._parts) == 1:
+            return None
+        last = self._runs[-1][-1]
+        return tape.scratch(self._tiles.num_products, last.place + last.rows, self._narrow_columns)
+
+    def _shares(
+        self, tape: Tape, part: Part, runs: Sequence[Run], kept: Array | None
+    ) -> Iterator[Share]:
+        """The work of each thread for a part, in a loop of `Tape.independent`.
+
+        Args:
+            tape: Gives each round its memory.
+            part: The columns.
+            runs: The blocks of rows; a round each.
+            kept: The result of `_kept_memory`.
+        """
+        own = part.shape[1] if self._is_wide_input else part.shape[0]
+        for run in tape.independent(runs):
+            sizes = self._tiles.num_products, self._memory_rows
+            # The larger array first, so that the arrays of all layers fit the same memory.
+            wide = partial(_first_rows, tape.scratch(*sizes, self._part_columns)[:, :, :own])
+            if kept is None:
+                narrow = partial(_first_rows, tape.scratch(*sizes, self._narrow_columns))
+            else:
+                narrow = partial(_own_rows, kept)
+            yield (run, wide, narrow) if self._is_wide_input else (run, narrow, wide)
+
+
+def _first_rows(memory: Array, block: TileBlock) -> Array:
+    """Memory that all blocks use in turn."""
+    return memory[:, : block.rows]
+
+
+def _own_rows(memory: Array, block: TileBlock) -> Array:
+    """Memory in which each block has its own rows."""
+    return memory[:, block.place : block.place + block.rows]

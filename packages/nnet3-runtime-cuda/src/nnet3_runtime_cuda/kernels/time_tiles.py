@@ -22,9 +22,8 @@ from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
-from nnet3_descriptors.components import TimeOffsetPrecomputedIndexes
 
-from nnet3_runtime_cuda.operations import Array, Operations
+from nnet3_runtime_cuda.operations import Array, Tape
 from nnet3_runtime_cuda.operations.scratch import parts_of_at_most
 
 FEW_POINTS = (0.0, 1.0, -1.0)
@@ -163,27 +162,6 @@ class TimeTiles(NamedTuple):
     num_parts: int = 1
 
     @classmethod
-    def around(
-        cls,
-        indexes: TimeOffsetPrecomputedIndexes,
-        rows: int,
-        dtype: np.dtype[np.floating],
-        *,
-        is_precise: bool = False,
-    ) -> Self | None:
-        """The tiles for some output rows, or None if tiles would not save products.
-
-        Args:
-            indexes: The input rows that each output row needs.
-            rows: Number of output rows.
-            dtype: The type of the values.
-            is_precise: See `at`.
-        """
-        if indexes.row_stride != 1:
-            return None
-        return cls.at(indexes.row_offsets, rows, dtype, is_precise=is_precise)
-
-    @classmethod
     def at(
         cls,
         offsets: Sequence[int],
@@ -290,7 +268,7 @@ class TimeTiles(NamedTuple):
 
     # ---- transforms of inputs and outputs, forward and backward ----
 
-    def record_inputs(self, tape: Operations, block: TileBlock, x: Array, out: Array) -> None:
+    def record_inputs(self, tape: Tape, block: TileBlock, x: Array, out: Array) -> None:
         """Records out = B^T x.
 
         x: (rows in, cols); out: (products, 1, rows of the block, cols).
@@ -300,7 +278,7 @@ class TimeTiles(NamedTuple):
             frames = self._frames(x[self.first :], piece.start, piece.num_tiles, len(matrix))
             tape.small_products(matrix, frames, self._products(out, piece))
 
-    def record_outputs(self, tape: Operations, block: TileBlock, products: Array, y: Array) -> None:
+    def record_outputs(self, tape: Tape, block: TileBlock, products: Array, y: Array) -> None:
         """Records y = A^T times the products; y: (rows, cols)."""
         matrix = self.filtering.outputs
         for piece in block.pieces:
@@ -308,7 +286,7 @@ class TimeTiles(NamedTuple):
             tape.small_products(matrix, self._products(products, piece), frames)
 
     def record_output_derivatives(
-        self, tape: Operations, block: TileBlock, dy: Array, out: Array
+        self, tape: Tape, block: TileBlock, dy: Array, out: Array
     ) -> None:
         """Records out = A dy, the derivatives of the products.
 
@@ -325,7 +303,7 @@ class TimeTiles(NamedTuple):
             frames = self._frames(source, start, piece.num_tiles, len(matrix))
             tape.small_products(matrix.T, frames, self._products(out, piece))
 
-    def begin_input_derivatives(self, tape: Operations, dx: Array, *, add: bool) -> None:
+    def begin_input_derivatives(self, tape: Tape, dx: Array, *, add: bool) -> None:
         """Records zeros in the rows of dx that `record_input_derivatives` does not set.
 
         dx: (rows in, cols); add: as in `record_input_derivatives`.
@@ -335,7 +313,7 @@ class TimeTiles(NamedTuple):
                 if len(rest):
                     tape.fill(0.0, rest)
 
-    def sum_memory(self, tape: Operations, products: Array, *, add: bool = True) -> Array:
+    def sum_memory(self, tape: Tape, products: Array, *, add: bool = True) -> Array:
         """Scratch memory of `record_input_derivatives` for an array of products."""
         if add:
             return tape.scratch(products.size)
@@ -345,7 +323,7 @@ class TimeTiles(NamedTuple):
 
     def record_input_derivatives(
         self,
-        tape: Operations,
+        tape: Tape,
         block: TileBlock,
         products: Array,
         memory: Array,
@@ -394,7 +372,7 @@ class TimeTiles(NamedTuple):
                     target, terms = target[:-1], terms[:-1]
                 tape.add(target, terms, target)
 
-    def bordered(self, tape: Operations, runs: Sequence[Run], columns: int) -> list[Run]:
+    def bordered(self, tape: Tape, runs: Sequence[Run], columns: int) -> list[Run]:
         """The runs, with scratch memory for the rows that neighbouring runs share.
 
         Args:
@@ -406,7 +384,7 @@ class TimeTiles(NamedTuple):
         meeting = [[*run[:-1], run[-1]._replace(border=tape.scratch(*shape))] for run in runs[:-1]]
         return [*meeting, runs[-1]]
 
-    def record_borders(self, tape: Operations, runs: Sequence[Run], dx: Array) -> None:
+    def record_borders(self, tape: Tape, runs: Sequence[Run], dx: Array) -> None:
         """Records dx += the borders of the runs, after all runs."""
         for run in runs[:-1]:
             block = run[-1]

@@ -8,6 +8,5 @@ the matrices in an `arena`. All use `areas` for the parts that submatrices cover
 from __future__ import annotations
 
 from nnet3_runtime_cuda.lowering.lower import lower as lower
-from nnet3_runtime_cuda.machine import Port as Port
 from nnet3_runtime_cuda.machine import Program as Program
 from nnet3_runtime_cuda.machine import Segment as Segment

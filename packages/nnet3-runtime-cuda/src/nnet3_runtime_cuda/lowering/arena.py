@@ -18,7 +18,7 @@ from nnet3_descriptors import check_limit
 
 from nnet3_runtime_cuda.errors import DeviceMemoryError
 from nnet3_runtime_cuda.lowering.areas import Area, areas_of, wholes_of
-from nnet3_runtime_cuda.operations import Array, Operations
+from nnet3_runtime_cuda.operations import Array, Tape
 
 Positions = npt.NDArray[np.int64]
 """The starts of rows in the arena, in elements."""
@@ -237,7 +237,7 @@ MIN_ROWS_PER_BLOCK = 4
 
 
 def record_move(
-    tape: Operations,
+    tape: Tape,
     arena: Arena,
     target: Positions,
     source: Positions,
@@ -269,9 +269,7 @@ def record_move(
         record_scaled(tape, values, alpha, out, add=add)
 
 
-def record_fill(
-    tape: Operations, arena: Arena, target: Positions, columns: int, value: float
-) -> None:
+def record_fill(tape: Tape, arena: Arena, target: Positions, columns: int, value: float) -> None:
     """Records that rows are set to a value; each has `columns` columns."""
     if not len(target):
         return
@@ -279,7 +277,7 @@ def record_fill(
         tape.fill(value, rows)
 
 
-def record_scaled(tape: Operations, source: Array, alpha: float, out: Array, *, add: bool) -> None:
+def record_scaled(tape: Tape, source: Array, alpha: float, out: Array, *, add: bool) -> None:
     """Records out (+)= alpha * source."""
     if not add:
         if alpha == 1.0:
@@ -295,7 +293,7 @@ def record_scaled(tape: Operations, source: Array, alpha: float, out: Array, *, 
 
 
 def _record_gathered(
-    tape: Operations,
+    tape: Tape,
     arena: Arena,
     target: Positions,
     source: Positions,
@@ -326,7 +324,7 @@ def _record_gathered(
 
 
 def _record_gather(
-    tape: Operations, arena: Arena, source: Positions, pieces: Positions, width: int, out: Array
+    tape: Tape, arena: Arena, source: Positions, pieces: Positions, width: int, out: Array
 ) -> None:
     rows = (source[:, None] // width + pieces).reshape(-1)
     tape.take_rows(arena.pieces(width), rows, out.reshape(-1, width))
@@ -338,7 +336,7 @@ Memory = tuple[int, Array]
 """The place of a matrix: its first element in the arena, and its view (rows, columns)."""
 
 
-def record_moves(tape: Operations, moves: Sequence[tuple[Memory, Memory]]) -> None:
+def record_moves(tape: Tape, moves: Sequence[tuple[Memory, Memory]]) -> None:
     """Records that the contents of sources go to destinations, all as if at once.
 
     SwapMatrix exchanges the memory of two matrices, as a loop does between its rounds. Here every
@@ -368,7 +366,7 @@ _INTEGERS: dict[int, npt.DTypeLike] = {1: np.int8, 2: np.uint8, 3: np.int16, 4: 
 """The type of stored elements, by the number that CompressMatrix gives."""
 
 ONE_BIT = 5
-"""The number for packed signs; see `Operations.pack_signs`."""
+"""The number for packed signs; see `Tape.pack_signs`."""
 
 
 def stored_as(kind: int, columns: int) -> tuple[int, np.dtype[Any]]:
@@ -377,7 +375,7 @@ def stored_as(kind: int, columns: int) -> tuple[int, np.dtype[Any]]:
 
 
 def record_compress(
-    tape: Operations, kind: int, limit: float, values: Array, stored: Array, *, truncate: bool
+    tape: Tape, kind: int, limit: float, values: Array, stored: Array, *, truncate: bool
 ) -> None:
     """Records stored = values in units of limit / largest integer, rounded.
 
@@ -401,12 +399,10 @@ def record_compress(
     if truncate:
         tape.maximum(units, float(bounds.min), units)
         tape.minimum(units, float(bounds.max), units)
-    tape.convert(units, stored)
+    tape.copy(units, stored)
 
 
-def record_decompress(
-    tape: Operations, kind: int, limit: float, stored: Array, values: Array
-) -> None:
+def record_decompress(tape: Tape, kind: int, limit: float, stored: Array, values: Array) -> None:
     """Records the inverse of `record_compress`; if limit is 0, 1 for positive and 0 else."""
     if kind == ONE_BIT:
         tape.unpack_signs(stored, values)

@@ -14,12 +14,12 @@ from nnet3_computation import commands as c
 from nnet3_computation.computation import NnetComputation
 
 from nnet3_runtime_cuda.device import DeviceNnet
-from nnet3_runtime_cuda.kernels import KnownPart, Memo
+from nnet3_runtime_cuda.kernels import Memo
 from nnet3_runtime_cuda.lowering.areas import Area, PendingZeros
 from nnet3_runtime_cuda.lowering.arena import Arena, Memory, Positions, record_scaled
 from nnet3_runtime_cuda.lowering.plan import Plan
 from nnet3_runtime_cuda.lowering.splices import SplicedDerivative, input_of
-from nnet3_runtime_cuda.machine import Port, Program, Segment
+from nnet3_runtime_cuda.machine import Program, Segment
 from nnet3_runtime_cuda.operations import Array, Call, Tape
 from nnet3_runtime_cuda.operations.gradients import TimeSplice
 from nnet3_runtime_cuda.operations.panels import Panels
@@ -90,8 +90,8 @@ class Binding:
         self._spare_memory: list[Array] = []
         self._watch = watch
         self._watched: list[Call] = []
-        self._inputs: list[Port] = []
-        self._outputs: list[Port] = []
+        self._inputs: dict[str, Array] = {}
+        self._outputs: dict[str, Array] = {}
         self._segments: list[Segment] = []
         self._num_forward = 0
         self._labels: dict[int, int] = {}
@@ -143,14 +143,8 @@ class Binding:
         if not (self._has_calls or self._inputs or self._outputs):
             return
         calls = () if self.tape.is_empty else self.tape.take()
-        self._segments.append(
-            Segment(
-                inputs=tuple(self._inputs),
-                calls=(*self._watched, *calls),
-                outputs=tuple(self._outputs),
-            )
-        )
-        self._watched, self._inputs, self._outputs = [], [], []
+        self._segments.append(Segment(self._inputs, (*self._watched, *calls), self._outputs))
+        self._watched, self._inputs, self._outputs = [], {}, {}
 
     @property
     def _has_calls(self) -> bool:
@@ -169,11 +163,11 @@ class Binding:
         """Adds an input to the current segment; inputs after work begin a new one."""
         if self._has_calls or self._outputs:
             self.end_segment()
-        self._inputs.append(Port(self.nnet.nnet.nodes[node].name, self.arena.view(area)))
+        self._inputs[self.nnet.nnet.nodes[node].name] = self.arena.view(area)
 
     def provide(self, area: Area, node: int) -> None:
         """Adds an output to the current segment; pending zeros in it are written first."""
-        self._outputs.append(Port(self.nnet.nnet.nodes[node].name, self.read(area)))
+        self._outputs[self.nnet.nnet.nodes[node].name] = self.read(area)
 
     def label(self) -> None:
         """Notes that a loop begins here."""
@@ -287,7 +281,7 @@ class Binding:
 
     def memo(self, number: int) -> Memo | None:
         """The memo of that number; None for 0."""
-        return self.memos.setdefault(number, Memo()) if number else None
+        return self.memos.setdefault(number, {}) if number else None
 
     def next_takes_signs_of(self, submatrix: int) -> bool:
         """Whether the next command runs a component backward that needs only signs of its output.
@@ -342,10 +336,13 @@ class Binding:
             self._panels[factor].record_copy(self.tape, matrix)
         return self._panels[factor]
 
-    def known_part(self) -> KnownPart | None:
-        """The known part of the current Propagate; it is recorded with the first step."""
+    def known_part(self) -> tuple[int, Array | None]:
+        """How many first columns of the current input are known, and their product with the bias.
+
+        It is recorded with the first step.
+        """
         if self.position not in self.plan.early:
-            return None
+            return 0, None
         product, step = self.plan.early[self.position]
         first = product.steps[0].position
         if step.position == first:
@@ -357,7 +354,7 @@ class Binding:
         if step is product.steps[-1]:
             # The next such steps may have the memory once this command has run.
             self._spare_memory.append(values)
-        return KnownPart(columns=step.columns, value=values[product.rows(step)])
+        return step.columns, values[product.rows(step)]
 
     def _spare(self, rows: int, columns: int) -> Array:
         """Memory that no steps use any more, or new memory."""

@@ -19,7 +19,7 @@ from nnet3_computation.checks import check_runnable
 from nnet3_descriptors.components import ComponentProperties
 
 from nnet3_runtime_cuda.device import DeviceNnet
-from nnet3_runtime_cuda.kernels import Backpropagation, Propagation, StatsStorage
+from nnet3_runtime_cuda.kernels import Backpropagation, Propagation
 from nnet3_runtime_cuda.kernels.parameters import record_row_range_sums
 from nnet3_runtime_cuda.lowering import arena
 from nnet3_runtime_cuda.lowering.arena import Positions, record_scaled
@@ -106,6 +106,7 @@ def _propagate(binding: Binding, command: c.Propagate) -> None:
     else:
         set_or_change = binding.change if in_place else binding.set
         y, add = set_or_change(areas[command.output]), False
+    skipped, known = binding.known_part()
     binding.nnet.kernel(command.component).propagate(
         Propagation(
             tape=binding.tape,
@@ -114,7 +115,8 @@ def _propagate(binding: Binding, command: c.Propagate) -> None:
             add=add,
             indexes=binding.computation.precomputed_indexes[command.precomputed_indexes],
             memo=binding.memo(command.memo),
-            known=binding.known_part(),
+            skipped=skipped,
+            known=known,
             panels=binding.panels(),
             splice=splice,
         )
@@ -122,13 +124,8 @@ def _propagate(binding: Binding, command: c.Propagate) -> None:
 
 
 def _store_stats(binding: Binding, command: c.StoreStats) -> None:
-    binding.nnet.kernel(command.component).store_stats(
-        StatsStorage(
-            tape=binding.tape,
-            y=binding.read(binding.areas[command.output]),
-            memo=binding.memo(command.memo),
-        )
-    )
+    y, memo = binding.read(binding.areas[command.output]), binding.memo(command.memo)
+    binding.nnet.kernel(command.component).store_stats(binding.tape, y, memo)
 
 
 def _backprop(

@@ -30,7 +30,7 @@ from nnet3_runtime_cuda.lowering.recurrences import (
     known_inputs,
     step_panels,
 )
-from nnet3_runtime_cuda.operations import Operations
+from nnet3_runtime_cuda.operations import Tape
 
 Shared = Mapping[int, tuple[StepProduct, Step]]
 """By position of a command the product that it shares, and its step of that."""
@@ -72,7 +72,7 @@ class Capabilities(NamedTuple):
     """
 
     nnet: DeviceNnet
-    tape: Operations
+    tape: Tape
 
     def can_split(self, component: int) -> bool:
         """Whether it is an affine map that can compute some of its input columns at a time."""

@@ -8,32 +8,29 @@ from __future__ import annotations
 
 from nnet3_runtime_cuda.operations.gradients import (
     AffineGradient,
-    AffinePreconditioner,
     ColumnBlocks,
     EstimateState,
     FisherEstimate,
     GradientProduct,
-    NaturalGradientOptions,
     Side,
+    Sides,
     TimeSplice,
 )
 from nnet3_runtime_cuda.operations.panels import Panels
-from nnet3_runtime_cuda.operations.protocol import Array, Call, Operand, Operations, Tape
+from nnet3_runtime_cuda.operations.protocol import Array, Call, Operand, Tape
 
 __all__ = [
     "AffineGradient",
-    "AffinePreconditioner",
     "Array",
     "Call",
     "ColumnBlocks",
     "EstimateState",
     "FisherEstimate",
     "GradientProduct",
-    "NaturalGradientOptions",
     "Operand",
-    "Operations",
     "Panels",
     "Side",
+    "Sides",
     "Tape",
     "TimeSplice",
 ]

@@ -32,9 +32,11 @@ SMALLEST = 1.0e-10
 """Floor of the eigenvalues of the estimate."""
 
 
-@attrs.frozen(kw_only=True)
-class NaturalGradientOptions:
-    """The options for estimating the Fisher matrix.
+@attrs.frozen(kw_only=True, eq=False)
+class FisherEstimate:
+    """Stands for the estimate of one Fisher matrix, over the minibatches of a training run.
+
+    A machine looks up its own estimate by this object; the attributes say how it is made.
 
     Attributes:
         rank: Rank of the estimate beside the multiple of the unit matrix; at least 1.
@@ -56,65 +58,35 @@ class NaturalGradientOptions:
         if value != 0.0 and not value > 1.0:
             raise ValueError(f"'num_minibatches_history' must be 0 or > 1: {value}")
 
-
-class FisherEstimate:
-    """Stands for the estimate of one Fisher matrix, over the minibatches of a training run.
-
-    A machine looks up its own estimate by this object.
-
-    Attributes:
-        options: The options for estimating the matrix.
-    """
-
-    def __init__(self, options: NaturalGradientOptions) -> None:
-        self.options = options
-
-    def rank(self, dim: int) -> int:
+    def rank_for(self, dim: int) -> int:
         """The rank of the estimate for rows of `dim` columns; 0 if such rows do not change."""
-        return min(self.options.rank, dim - 1)
+        return min(self.rank, dim - 1)
 
     def first_w(self, dim: int) -> _Doubles:
-        """W of the fixed estimate that a run starts from, (rank(dim), dim)."""
-        rank = self.rank(dim)
+        """W of the fixed estimate that a run starts from, (rank_for(dim), dim)."""
+        rank = self.rank_for(dim)
         if not rank:
             return np.zeros((0, dim))
-        scale = 1.0 / math.sqrt(2.0 + (dim + rank) * self.options.alpha / dim)
+        scale = 1.0 / math.sqrt(2.0 + (dim + rank) * self.alpha / dim)
         return scale * _spread_rows(rank, dim)
 
     def forgetting(self, rows: int) -> float:
         """The weight of a minibatch of `rows` rows in the running estimate (eta)."""
-        if self.options.num_minibatches_history > 0.0:
-            return 1.0 / self.options.num_minibatches_history
-        return min(0.9, 1.0 - math.exp(-rows / self.options.num_samples_history))
+        if self.num_minibatches_history > 0.0:
+            return 1.0 / self.num_minibatches_history
+        return min(0.9, 1.0 - math.exp(-rows / self.num_samples_history))
 
 
-class AffinePreconditioner(NamedTuple):
-    """The natural gradient of an affine map; it preconditions rows of input and output derivative.
-
-    The preconditioned inputs are s (X - H W) and the preconditioned output derivatives
-    s' (D - H' W'), where H = X W^T and H' = D W'^T. The natural gradient is
-
-        (I - W'^T W') G (I - W^T W) = G - W'^T (T - (T W^T) W) - S W
-        G = s s' D^T X      T = W' G = s s' H'^T X      S = G W^T = s s' D^T H
-
-    so only the products for G have both many rows and many columns.
-
-    The bias counts as the weight of a constant input of one, so the input side has one column
-    more than the map.
-
-    Attributes:
-        input_side: The estimate for the rows of X.
-        output_side: The estimate for the rows of D.
-    """
-
-    input_side: FisherEstimate
-    output_side: FisherEstimate
+Sides = tuple[FisherEstimate, FisherEstimate]
+"""The estimates for the natural gradient of an affine map: for the rows of its input X, and for
+those of its output derivative D. The bias counts as the weight of a constant input of one, so rows
+of the input have one column more than the map."""
 
 
-def options_of_sides(component: Any) -> tuple[NaturalGradientOptions, NaturalGradientOptions]:
-    """The options of a component's input side and output side, from its fields."""
+def sides_of(component: Any) -> Sides:
+    """The estimates for a component, as its fields say."""
     given, wanted = (
-        NaturalGradientOptions(
+        FisherEstimate(
             rank=rank,
             update_period=getattr(component, "update_period", 4),
             num_samples_history=getattr(component, "num_samples_history", 2000.0),
@@ -313,7 +285,7 @@ class Side(NamedTuple):
     Attributes:
         x: X.
         w: W, (rank, dim), of the present estimate.
-        h: (rows, rank), X W^T once `Operations.project` is recorded.
+        h: (rows, rank), X W^T once `Tape.project` is recorded.
         estimate: The machine's own.
     """
 

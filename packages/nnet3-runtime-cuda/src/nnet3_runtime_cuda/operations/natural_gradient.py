@@ -1,27 +1,32 @@
 """The natural gradient of affine maps, from products of low rank.
 
-`AffinePreconditioner` has the formula and names its matrices. A machine has the estimates of Fisher
-matrices: it projects rows on W, finds their scale, and updates W (`Operations.side`, `project` and
-`update_estimates`). Everything else is products.
+It preconditions the rows of the input X and of the output derivative D. The preconditioned inputs
+are s (X - H W) and the preconditioned output derivatives s' (D - H' W'), where H = X W^T and
+H' = D W'^T. The natural gradient is
+
+    (I - W'^T W') G (I - W^T W) = G - W'^T (T - (T W^T) W) - S W
+    G = s s' D^T X      T = W' G = s s' H'^T X      S = G W^T = s s' D^T H
+
+so only the products for G have both many rows and many columns. A machine has the estimates of
+Fisher matrices: it projects rows on W, finds their scale, and updates W (`Tape.side`,
+`project` and `update_estimates`). Everything else is products.
 """
 
 from __future__ import annotations
 
 from nnet3_runtime_cuda.operations.gradients import (
     AffineGradient,
-    AffinePreconditioner,
     ColumnBlocks,
     Side,
+    Sides,
 )
-from nnet3_runtime_cuda.operations.protocol import Array, Operations
+from nnet3_runtime_cuda.operations.protocol import Array, Tape
 
 PASSES = 40
 """The number of multiplications that take as long as writing a preconditioned element."""
 
 
-def record_natural_gradient(
-    tape: Operations, sides: AffinePreconditioner, gradient: AffineGradient
-) -> None:
+def record_natural_gradient(tape: Tape, sides: Sides, gradient: AffineGradient) -> None:
     """Records that the natural gradient is added to linear and bias, or replaces them.
 
     It is G - W'^T (T - (T W^T) W) - S W. If X or D is narrow, a processor preconditions its rows
@@ -29,8 +34,9 @@ def record_natural_gradient(
     """
     has_bias, rows = gradient.bias is not None, len(gradient.dy)
     ones = tape.ones(rows)[0] if has_bias else None
-    x = tape.side(sides.input_side, ColumnBlocks(gradient.xs, last=ones, has_ones=has_bias))
-    d = tape.side(sides.output_side, ColumnBlocks([gradient.dy]))
+    of_input, of_output = sides
+    x = tape.side(of_input, ColumnBlocks(gradient.xs, last=ones, has_ones=has_bias))
+    d = tape.side(of_output, ColumnBlocks([gradient.dy]))
     used = [side for side in (x, d) if len(side.w)]
     scale = tape.project(used)
     if not tape.preconditions_rows:
@@ -67,7 +73,7 @@ def precondition_rows_of(rows: int, dim: int, rank: int, *, other: int) -> bool:
     return rows * dim * (rank + PASSES) < rank * other * (min(rows, dim) + dim)
 
 
-def _preconditioned(tape: Operations, side: Side) -> Side:
+def _preconditioned(tape: Tape, side: Side) -> Side:
     """Records X - H W, and returns a side that has it as X, and nothing else to correct."""
     memory, last = tape.scratch(len(side.h), side.x.dim), side.x.last
     for block, columns in side.x.blocks:
@@ -81,7 +87,7 @@ def _preconditioned(tape: Operations, side: Side) -> Side:
 
 
 def record_transposed_product(
-    tape: Operations, h: Array, x: ColumnBlocks, out: Array, scale: Array | None = None
+    tape: Tape, h: Array, x: ColumnBlocks, out: Array, scale: Array | None = None
 ) -> None:
     """Records out = scale h^T X; out: (columns of h, dim)."""
     for block, columns in x.blocks:
@@ -91,7 +97,7 @@ def record_transposed_product(
 
 
 def _record_last(
-    tape: Operations, h: Array, x: ColumnBlocks, out: Array, scale: Array | None, *, add: bool
+    tape: Tape, h: Array, x: ColumnBlocks, out: Array, scale: Array | None, *, add: bool
 ) -> None:
     """Records out (+)= scale h^T times the last column of X; out: (columns of h,)."""
     if not x.has_ones:
@@ -106,9 +112,7 @@ def _record_last(
         tape.add(out, sums[0], out)
 
 
-def _record_products(
-    tape: Operations, x: Side, d: Side, gradient: AffineGradient, scale: Array
-) -> None:
+def _record_products(tape: Tape, x: Side, d: Side, gradient: AffineGradient, scale: Array) -> None:
     """Records linear and bias (+)= G - W'^T (T - (T W^T) W) - S W.
 
     T = scale H'^T X, (rank on the output side, columns of X), and S = scale D^T H. If G is alone in
@@ -153,7 +157,7 @@ def _record_products(
 
 
 def _record_from_gradient(
-    tape: Operations, x: Side, d: Side, gradient: AffineGradient, scale: Array
+    tape: Tape, x: Side, d: Side, gradient: AffineGradient, scale: Array
 ) -> None:
     """Records linear and bias (+)= (I - W'^T W') G (I - W^T W), from G: for many rows."""
     linear, bias = gradient.linear, gradient.bias
@@ -179,6 +183,6 @@ def _record_from_gradient(
             tape.add(out, part, out)
 
 
-def _aligned(tape: Operations, rows: int, columns: int) -> Array:
+def _aligned(tape: Tape, rows: int, columns: int) -> Array:
     """Working memory for a matrix whose rows begin at multiples of 16 bytes."""
     return tape.scratch(rows, -(-columns // 4) * 4)[:, :columns]

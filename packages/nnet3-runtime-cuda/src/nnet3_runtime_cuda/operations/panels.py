@@ -9,7 +9,7 @@ memory. Products are cut into small ones, and one operation on stacks (on the pr
 
     out[rows of piece p, columns of panel k] = x[rows of piece p] panels[k]
 
-Libraries without such functions are slower with panels: see `Operations.gains_by_panels`.
+Libraries without such functions are slower with panels: see `Tape.gains_by_panels`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nnet3_runtime_cuda.operations.protocol import Array, Operations
+from nnet3_runtime_cuda.operations.protocol import Array, Tape
 from nnet3_runtime_cuda.operations.scratch import PRODUCT_WORK, part_of
 
 WIDTH = 64
@@ -111,7 +111,7 @@ class Panels:
                     yield slice(place + some.start * size, place + some.stop * size)
                 place += stack.size
 
-    def record_copy(self, tape: Operations, matrix: Array, start: int = 0) -> None:
+    def record_copy(self, tape: Tape, matrix: Array, start: int = 0) -> None:
         """Records a copy of columns of a matrix to panels within memory.
 
         Args:
@@ -124,7 +124,7 @@ class Panels:
 
     def record(
         self,
-        tape: Operations,
+        tape: Tape,
         x: Array,
         out: Array,
         *,
@@ -149,7 +149,7 @@ class Panels:
                 added = None if plus is None else part_of(plus, rows, -2, out.shape)
             self._record_rows(tape, x[rows], target, added)
 
-    def _record_rows(self, tape: Operations, x: Array, out: Array, plus: Array | None) -> None:
+    def _record_rows(self, tape: Tape, x: Array, out: Array, plus: Array | None) -> None:
         """Records the rows of one thread."""
         if len(x) == 1:
             # Libraries take one row for a vector, and are slower with it than with two rows.

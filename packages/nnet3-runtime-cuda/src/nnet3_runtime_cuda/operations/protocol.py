@@ -32,13 +32,14 @@ Operand = Array | float
 _T = TypeVar("_T")
 
 
-class Operations(Protocol):
-    """Operations on arrays, recorded in order.
+class Tape(Protocol):
+    """Records operations on arrays, in order.
 
     Every operation names its output array; none returns a value. Operands may be the output array
     itself, but not another array that overlaps it.
 
     Attributes:
+        persistent_bytes: Size of the memory that `persistent` gave out.
         dtype: The type of the values that pass through the network.
         cache_scale: The size of the cache for which work is cut up, relative to that of a processor
             core.
@@ -48,6 +49,7 @@ class Operations(Protocol):
             preconditions whole gradients where that is less work.
     """
 
+    persistent_bytes: int
     dtype: np.dtype[Any]
     cache_scale: ClassVar[int]
     gains_by_stacks: ClassVar[bool]
@@ -173,17 +175,18 @@ class Operations(Protocol):
     def apply(self, function: str, *operands: Operand, out: Array) -> None:
         """out = the function with this NumPy name of the operands (broadcast)."""
 
-    def convert(self, source: Array, out: Array) -> None:
-        """out = source as another type; fractions are truncated."""
-
     def copy(self, source: Operand, out: Array) -> None:
-        """out = source (broadcast)."""
+        """out = source (broadcast), as the type of out; fractions are truncated."""
 
     def fill(self, value: float, out: Array) -> None:
         """out = value."""
 
     def add_scaled(self, a: Array, factor: float, out: Array) -> None:
         """out += factor a."""
+        for values, target in self.row_blocks(a, out):
+            term = self.scratch(*target.shape)
+            self.multiply(values, factor, term)
+            self.add(target, term, target)
 
     def is_positive(self, a: Array, out: Array) -> None:
         """out = 1 where a > 0, else 0; a must not be negative."""
@@ -350,6 +353,7 @@ class Operations(Protocol):
         Returns:
             Whether it was recorded; if not, the caller must sum up the ranges one by one.
         """
+        return False
 
     def take_columns(self, source: Array, columns: Array, out: Array) -> None:
         """out[:, i] = source[:, columns[i]]; columns: int64 within range; out contiguous."""
@@ -357,15 +361,7 @@ class Operations(Protocol):
     def put_rows(self, values: Array, rows: Array, out: Array) -> None:
         """out[rows[i]] = values[i]; rows: int64 within range, none twice."""
 
-
-class Tape(Operations, Protocol):
-    """A tape as lowering uses it: operations, memory of the program, and the recorded calls.
-
-    Attributes:
-        persistent_bytes: Size of the memory that `persistent` gave out.
-    """
-
-    persistent_bytes: int
+    # ---- the program, for lowering ----
 
     @property
     def scratch_bytes(self) -> int:
