@@ -398,9 +398,9 @@ LAUNCHES_HEAD = (
 )
 
 
-def counted(launches: LaunchList, positive: Collection[int]) -> str:
+def counted(lists: Iterable[LaunchList], positive: Collection[int]) -> str:
     """Kernels + products of a minibatch with these positive decisions of the host."""
-    calls = zip(launches.calls, launches.decisions, strict=True)
+    calls = [pair for each in lists for pair in zip(each.calls, each.decisions, strict=True)]
     made = [call for call, number in calls if number < 0 or number in positive]
     products = sum(isinstance(call, Product) for call in made)
     return f"{len(made) - products} + {products}"
@@ -416,9 +416,9 @@ def launch_rows(name: str, sequences: int) -> Iterator[Row]:
         ):
             schedule = segment.host.schedule
             moving = set(range(schedule.length)) - schedule.starts
-            single = launch_list(segment.operations, lambda view: False, fuse=False)
-            unfused, fused = counted(single, ()), counted(segment.launches, ())
-            updating = counted(segment.launches, moving)
+            singles = [launch_list([each], lambda view: False) for each in segment.operations]
+            unfused, fused = counted(singles, ()), counted([segment.launches], ())
+            updating = counted([segment.launches], moving)
             total = Sum.of(step for step in steps_of(segment) if step.share == 1.0)
             yield (
                 f"{name} {what}",

@@ -32,6 +32,7 @@ class NnetComputer:
     Attributes:
         memory_bytes: Size of the memory for matrices and scratch; parameters are not counted.
         num_calls: Number of array operations that the forward and backward pass make.
+        workspace: The memory that it shares with other computers, or None.
 
     Raises:
         ComputationError: the computation cannot be run. The error is a CheckError if a command is
@@ -73,7 +74,7 @@ class NnetComputer:
         """
         if not isinstance(nnet, DeviceNnet):
             nnet = DeviceNnet(nnet, device=device, threads=threads)
-        self.device_nnet = nnet
+        self.device_nnet, self.workspace = nnet, workspace
         self._computation = computation
         watch = None
         if trace is not None:

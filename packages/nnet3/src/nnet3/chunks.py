@@ -16,6 +16,8 @@ from nnet3_descriptors.indexes import INT32_MAX, INT32_MIN
 from nnet3_descriptors.similar_names import hint
 from nnet3_runtime_cuda import RunError
 
+from nnet3.output_scores import ScoreKeywords
+
 _First = TypeVar("_First", bound=attrs.AttrsInstance)
 _Second = TypeVar("_Second", bound=attrs.AttrsInstance)
 
@@ -103,6 +105,18 @@ def check_memory(num_frames: int, dim: int) -> None:
             f"{num_frames} frames at a time, with the context that is asked for, need "
             f"{needed / 1e9:.1f} GB at least, of {there / 1e9:.1f} GB of memory"
         )
+
+
+class ComputeKeywords(ScoreKeywords, total=False):
+    """The fields of `ChunkOptions` and `ScoreOptions` as keywords, for type checkers."""
+
+    frames_per_chunk: int
+    frame_subsampling_factor: int | None
+    extra_left_context: int
+    extra_right_context: int
+    extra_left_context_initial: int
+    extra_right_context_final: int
+    online_ivector_period: int
 
 
 @attrs.frozen(kw_only=True)

@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import nnet3_runtime_cuda
 from nnet3_computation import memory
@@ -39,13 +39,6 @@ LARGE = 1 << 16
 
 _Kind: TypeAlias = "tuple[ComputationRequest, bool]"
 """A request, and whether its computers run on one thread."""
-
-
-class _Bound(NamedTuple):
-    """A computer, and the workspace that it shares with others."""
-
-    computer: NnetComputer
-    workspace: Workspace | None
 
 
 class ComputerPool:
@@ -90,7 +83,7 @@ class ComputerPool:
         self._lock = threading.Lock()
         # Idle computers, by request and whether they run on one thread; the latest kind is last. An
         # OrderedDict would break if Ctrl-C came while it compares requests.
-        self._idle: dict[_Kind, list[_Bound]] = {}
+        self._idle: dict[_Kind, list[NnetComputer]] = {}
         self._shares_memory = shares_memory and not device_nnet.machine.is_device
         # The workspaces that no computer runs in; the latest is last.
         self._free: list[Workspace] = []
@@ -157,7 +150,7 @@ class ComputerPool:
             workspace = self._workspace()
             with LIMIT.at_most(self._threads):
                 computer = self._computer(request, workspace, is_alone=False)
-            self._keep((request, False), _Bound(computer, workspace))
+            self._keep((request, False), computer)
 
     def forward(
         self, request: ComputationRequest, inputs: Mapping[str, FloatArray], *, is_alone: bool
@@ -179,7 +172,8 @@ class ComputerPool:
         self, request: ComputationRequest, inputs: Mapping[str, FloatArray], *, is_alone: bool
     ) -> dict[str, FloatArray]:
         kind = request, is_alone
-        computer, workspace = self._idle_one(kind) or (None, self._workspace())
+        computer = self._idle_one(kind)
+        workspace = self._workspace() if computer is None else computer.workspace
         with LIMIT.at_most(1 if is_alone else self._threads):
             try:
                 # The layout of parameters depends on the number of threads.
@@ -194,24 +188,24 @@ class ComputerPool:
                     if workspace is not None:
                         self._leave(workspace, is_quiet=isinstance(error, Exception))
                 raise
-        self._keep(kind, _Bound(computer, workspace))
+        self._keep(kind, computer)
         return outputs
 
-    def _idle_one(self, kind: _Kind) -> _Bound | None:
+    def _idle_one(self, kind: _Kind) -> NnetComputer | None:
         """An idle computer in a free workspace, which no longer is; None if there is none."""
         with self._lock:
             idle = self._idle.get(kind, [])
-            for bound in reversed(idle):
-                if bound.workspace is None or bound.workspace in self._free:
+            for computer in reversed(idle):
+                if computer.workspace is None or computer.workspace in self._free:
                     break
             else:
                 return None
-            idle.remove(bound)
+            idle.remove(computer)
             if not idle:
                 del self._idle[kind]
-            if bound.workspace is not None:
-                self._free.remove(bound.workspace)
-            return bound
+            if computer.workspace is not None:
+                self._free.remove(computer.workspace)
+            return computer
 
     def _leave(self, workspace: Workspace, *, is_quiet: bool) -> None:
         """Frees a workspace after an error; the lock must be held.
@@ -225,9 +219,9 @@ class ComputerPool:
             self._free.append(workspace)
             return
         for kind, idle in list(self._idle.items()):
-            for bound in [each for each in idle if each.workspace is workspace]:
-                idle.remove(bound)
-                self._computers.discard(bound.computer)
+            for computer in [each for each in idle if each.workspace is workspace]:
+                idle.remove(computer)
+                self._computers.discard(computer)
             if not idle:
                 del self._idle[kind]
 
@@ -238,12 +232,12 @@ class ComputerPool:
         with self._lock:
             return self._free.pop() if self._free else Workspace(MOST_SHARED)
 
-    def _keep(self, kind: _Kind, bound: _Bound) -> None:
+    def _keep(self, kind: _Kind, computer: NnetComputer) -> None:
         """Keeps a computer for the next run with the same request."""
         with self._lock:
-            self._idle[kind] = [*self._idle.pop(kind, ()), bound]
-            if bound.workspace is not None:
-                self._free.append(bound.workspace)
+            self._idle[kind] = [*self._idle.pop(kind, ()), computer]
+            if computer.workspace is not None:
+                self._free.append(computer.workspace)
             while len(self._idle) > self._capacity:
                 self._drop_oldest()
             # The memory of this computer is in use already.
@@ -264,7 +258,7 @@ class ComputerPool:
         """Drops the computer that has been idle for longest."""
         kind, computers = next(iter(self._idle.items()))
         if computers:  # Ctrl-C may have left none
-            self._computers.discard(computers.pop(0).computer)
+            self._computers.discard(computers.pop(0))
         if not computers:
             del self._idle[kind]
 

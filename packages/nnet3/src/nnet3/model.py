@@ -59,8 +59,9 @@ if TYPE_CHECKING:
     from nnet3_speech.hmm import PdfLabels
 
     from nnet3.audio import Phones, Recording
-    from nnet3.keywords import ComputeKeywords, StreamKeywords
+    from nnet3.chunks import ComputeKeywords
     from nnet3.streams import Stream, StreamOptions, StreamProgram
+    from nnet3.streams.program import StreamKeywords
 
 _MOST_STREAM_PROGRAMS = 8
 """The most programs of streams that are kept for further ones; each stream holds its own."""

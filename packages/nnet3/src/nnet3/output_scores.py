@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypedDict
 
 import attrs
 import numpy as np
@@ -10,6 +10,15 @@ from nnet3_runtime_cuda import RunError
 from nnet3_runtime_cuda.arrays import FloatArray, running
 
 _SCORES = ("raw", "log-softmax")
+
+
+class ScoreKeywords(TypedDict, total=False):
+    """The fields of `ScoreOptions` as keywords, for type checkers."""
+
+    scores: Literal["raw", "log-softmax"]
+    use_priors: bool
+    acoustic_scale: float | None
+    apply_exp: bool
 
 
 @attrs.frozen(kw_only=True)

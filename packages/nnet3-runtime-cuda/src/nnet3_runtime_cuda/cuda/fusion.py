@@ -236,20 +236,16 @@ def _pointers_of(operation: Operation) -> set[tuple[int, str]]:
     return {(view.address, view.dtype) for view in (*operation.reads, *operation.writes)}
 
 
-def group_operations(operations: Sequence[Operation], *, fuse: bool = True) -> list[Group]:
+def group_operations(operations: Sequence[Operation]) -> list[Group]:
     """Puts operations into groups, in an order that gives the same results.
 
     An operation joins the last group that it can join. The group keeps its place if the operation
     shares no memory with the groups behind it. Otherwise the group moves to the end, if it shares
     no memory with them.
-
-    Args:
-        operations: Of one segment.
-        fuse: Whether groups may have more than one operation.
     """
     groups: list[Group] = []
     for number, operation in enumerate(operations):
-        group = (_joined(operation, groups) or _moved(operation, groups)) if fuse else None
+        group = _joined(operation, groups) or _moved(operation, groups)
         if group is None:
             groups.append(Group(operation, number))
         else:

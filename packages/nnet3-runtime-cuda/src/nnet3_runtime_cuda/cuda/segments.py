@@ -313,7 +313,6 @@ def launch_list(
     is_scratch: Callable[[View], bool],
     *,
     starts: Collection[int] = frozenset(),
-    fuse: bool = True,
 ) -> LaunchList:
     """The kernels and products for some operations.
 
@@ -321,16 +320,13 @@ def launch_list(
         operations: Of one segment.
         is_scratch: Whether a view is of memory that is dead at the end of its command.
         starts: The numbers of decisions that are positive only when an estimate begins.
-        fuse: Whether operations may share kernels.
     """
-    if fuse:
-        operations = fusion.with_epilogues(operations)
+    operations = fusion.with_epilogues(operations)
     readers = fusion.later_readers(operations, is_scratch)
     calls: list[DeviceCall] = []
     accesses: list[Accesses] = []
     workspace = 0
-    groups = fusion.group_operations(operations, fuse=fuse)
-    for beside in fusion.side_by_side(groups) if fuse else [[group] for group in groups]:
+    for beside in fusion.side_by_side(fusion.group_operations(operations)):
         parts = [(part, part.stores(readers)) for part in beside]
         group, stores = parts[0]
         first = group.operations[0]

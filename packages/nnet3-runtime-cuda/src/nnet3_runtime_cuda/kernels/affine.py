@@ -172,11 +172,23 @@ class LinearKernel(Kernel):
         record_affine_gradient(b.tape, gradient, self.sides if natural else None)
 
 
-@kernel_for(components.RepeatedAffineComponent)
+@kernel_for(components.RepeatedAffineComponent, components.NaturalGradientRepeatedAffineComponent)
 class RepeatedAffineKernel(AffineKernel):
-    """The same small affine map applied to each block of columns."""
+    """The same small affine map applied to each block of columns.
+
+    The second type preconditions its gradient, a matrix of few rows, as a whole.
+    """
 
     can_split_input = False
+    input_side: FisherEstimate | None = None
+
+    def prepare(self) -> None:
+        """Finds the parameters, and sets up the preconditioner, if there is one."""
+        super().prepare()
+        if isinstance(self.component, components.NaturalGradientRepeatedAffineComponent):
+            rank = min(40, max(1, self.linear.shape[1] // 2))
+            self.input_side = self.store.estimate(FisherEstimate(rank=rank, update_period=4))
+            self.sets_gradient = False
 
     def propagate(self, p: Propagation) -> None:
         """Records y_k = x_k A^T + b for each block k."""
@@ -195,22 +207,9 @@ class RepeatedAffineKernel(AffineKernel):
             x, dy = flat_blocks(b.tape, b.x, cols), flat_blocks(b.tape, b.dy, rows)
             self.update(b.tape, AffineGradient([x], dy, *self.directions, first=b.first))
 
-
-@kernel_for(components.NaturalGradientRepeatedAffineComponent)
-class NaturalGradientRepeatedAffineKernel(RepeatedAffineKernel):
-    """A repeated affine map whose gradient, a matrix of few rows, is preconditioned as a whole."""
-
-    sets_gradient = False
-
-    def prepare(self) -> None:
-        """Sets up the preconditioner of the input side."""
-        super().prepare()
-        rank = min(40, max(1, self.linear.shape[1] // 2))
-        self.input_side = self.store.estimate(FisherEstimate(rank=rank, update_period=4))
-
     def update(self, tape: Tape, gradient: AffineGradient) -> None:
         """Records the addition of the natural or the plain gradient."""
-        if not self.store.natural_gradient:
+        if self.input_side is None or not self.store.natural_gradient:
             super().update(tape, gradient)
             return
         (x,), (rows, cols), (linear, direction) = gradient.xs, self.linear.shape, self.directions

@@ -180,6 +180,10 @@ class ComponentStore:
         """Puts a fixed array of the component on the device."""
         return np.asarray(values, dtype=self.dtype)
 
+    def values(self, name: str, fixed: Array) -> Array:
+        """The parameters of that name, or the component's values of a type without parameters."""
+        return self.parameters[name] if self.parameters else self.constant(fixed)
+
     def state(self, values: npt.ArrayLike) -> Array:
         """A float64 array that starts from values, for sums over minibatches."""
         array: Array = np.array(values, dtype=np.float64)
@@ -312,7 +316,7 @@ class Kernel:
     component: Any
     parts: Sequence[Kernel] = ()
     can_split_input: ClassVar[bool] = False
-    sets_gradient: ClassVar[bool] = False
+    sets_gradient: bool = False
     takes_signs: ClassVar[bool] = False
 
     def __init__(self, component: Component, store: ComponentStore) -> None:

@@ -157,47 +157,6 @@ class NoOpKernel(Kernel):
             copy_unless_same(b.tape, b.dy, b.dx)
 
 
-@kernel_for(components.FixedScaleComponent)
-class FixedScaleKernel(Kernel):
-    """y = x s for each column; dx = dy s."""
-
-    def prepare(self) -> None:
-        """Puts the scales on the device."""
-        self.scales = self.store.constant(self.component.scales)
-
-    def propagate(self, p: Propagation) -> None:
-        """Records the forward pass."""
-        p.tape.multiply(p.x, self.scales, p.y)
-
-    def backprop(self, b: Backpropagation) -> None:
-        """Records the backward pass; the update reads dy before it may be overwritten."""
-        if b.update:
-            self.update(b.tape, b.x, b.dy)
-        if b.dx is not None:
-            b.tape.multiply(b.dy, self.scales, b.dx)
-
-    def update(self, tape: Tape, x: Array, dy: Array) -> None:
-        """Records the addition of the gradient; there is none of fixed scales."""
-
-
-@kernel_for(components.FixedBiasComponent)
-class FixedBiasKernel(Kernel):
-    """y = x + b; dx = dy."""
-
-    def prepare(self) -> None:
-        """Puts the bias on the device."""
-        self.bias = self.store.constant(self.component.bias)
-
-    def propagate(self, p: Propagation) -> None:
-        """Records the forward pass."""
-        p.tape.add(p.x, self.bias, p.y)
-
-    def backprop(self, b: Backpropagation) -> None:
-        """Records the backward pass."""
-        if b.dx is not None:
-            copy_unless_same(b.tape, b.dy, b.dx)
-
-
 @kernel_for(components.ElementwiseProductComponent)
 class ElementwiseProductKernel(Kernel):
     """y = product of the blocks of x; d of one block = dy times the other blocks."""

@@ -1,4 +1,4 @@
-"""Trainable scales, offsets and constants, one for each column."""
+"""Scales, offsets and constants, one for each column, fixed or trainable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from nnet3_runtime_cuda.kernels.base import (
     copy_unless_same,
     same_blocks,
 )
-from nnet3_runtime_cuda.kernels.fixed_maps import FixedScaleKernel
 from nnet3_runtime_cuda.kernels.parameters import record_vector_update
 from nnet3_runtime_cuda.kernels.registry import kernel_for
 from nnet3_runtime_cuda.operations import Array, Tape
@@ -23,19 +22,23 @@ SMALLEST_SCALE = 1.0e-4
 """The least magnitude of scales in a ScaleAndOffsetComponent; smaller ones keep their sign only."""
 
 
-@kernel_for(components.PerElementScaleComponent, components.NaturalGradientPerElementScaleComponent)
-class PerElementScaleKernel(FixedScaleKernel):
-    """y = x s with trainable s; the gradient is the sum over the rows of x dy.
+@kernel_for(
+    components.FixedScaleComponent,
+    components.PerElementScaleComponent,
+    components.NaturalGradientPerElementScaleComponent,
+)
+class PerElementScaleKernel(Kernel):
+    """y = x s for each column, dx = dy s; the gradient of trainable s sums x dy over the rows.
 
-    The second type has the natural gradient.
+    The third type has the natural gradient.
     """
 
     preconditioner: FisherEstimate | None = None
 
     def prepare(self) -> None:
-        """Finds the parameters, and sets up the preconditioner, if there is one."""
+        """Finds the scales, and sets up the preconditioner, if there is one."""
         c = self.component
-        self.scales = self.store.parameters["scales"]
+        self.scales = self.store.values("scales", c.scales)
         if isinstance(c, components.NaturalGradientPerElementScaleComponent):
             self.preconditioner = self.store.estimate(
                 FisherEstimate(
@@ -46,20 +49,33 @@ class PerElementScaleKernel(FixedScaleKernel):
                 )
             )
 
-    def update(self, tape: Tape, x: Array, dy: Array) -> None:
-        """Records the addition of the gradient."""
-        product = tape.scratch(*x.shape)
-        tape.multiply(x, dy, product)
-        natural, direction = self.natural(self.preconditioner), self.store.directions["scales"]
-        record_vector_update(tape, product, direction, natural, is_scratch=True)
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        p.tape.multiply(p.x, self.scales, p.y)
+
+    def backprop(self, b: Backpropagation) -> None:
+        """Records the backward pass; the update reads dy before it may be overwritten."""
+        if b.update and self.store.parameters:
+            product = b.tape.scratch(*b.x.shape)
+            b.tape.multiply(b.x, b.dy, product)
+            natural, direction = self.natural(self.preconditioner), self.store.directions["scales"]
+            record_vector_update(b.tape, product, direction, natural, is_scratch=True)
+        if b.dx is not None:
+            b.tape.multiply(b.dy, self.scales, b.dx)
 
 
-@kernel_for(components.PerElementOffsetComponent)
+@kernel_for(components.FixedBiasComponent, components.PerElementOffsetComponent)
 class PerElementOffsetKernel(Kernel):
-    """y = x + b, with trainable b that repeats over blocks of columns; the gradient sums dy."""
+    """y = x + b, dx = dy; trainable b repeats over blocks of columns, and its gradient sums dy."""
+
+    preconditioner: FisherEstimate | None = None
 
     def prepare(self) -> None:
-        """Finds the parameters and sets up the preconditioner."""
+        """Finds the offsets, and sets up the preconditioner, if they are trainable."""
+        c = self.component
+        if isinstance(c, components.FixedBiasComponent):
+            self.offsets = self.store.constant(c.bias)
+            return
         self.offsets = self.store.parameters["offsets"]
         self.preconditioner = self.store.estimate(FisherEstimate(rank=20, update_period=4))
 
@@ -72,7 +88,7 @@ class PerElementOffsetKernel(Kernel):
         """Records the backward pass."""
         if b.dx is not None:
             copy_unless_same(b.tape, b.dy, b.dx)
-        if b.update:
+        if b.update and self.store.parameters:
             dy, direction = as_blocks(b.dy, self.offsets.size), self.store.directions["offsets"]
             record_vector_update(b.tape, dy, direction, self.natural(self.preconditioner))
 
@@ -139,12 +155,7 @@ class ConstantKernel(Kernel):
 
     def prepare(self) -> None:
         """Finds the constant and sets up the preconditioner."""
-        self.is_updatable = "output" in self.store.parameters
-        self.output = (
-            self.store.parameters["output"]
-            if self.is_updatable
-            else self.store.constant(self.component.output)
-        )
+        self.output = self.store.values("output", self.component.output)
         self.preconditioner = self.store.estimate(FisherEstimate())
 
     def propagate(self, p: Propagation) -> None:
@@ -155,6 +166,6 @@ class ConstantKernel(Kernel):
         """Records the backward pass."""
         if b.dx is not None and not b.add:
             b.tape.fill(0.0, b.dx)
-        if b.update and self.is_updatable:
+        if b.update and self.store.parameters:
             direction, natural = self.store.directions["output"], self.natural(self.preconditioner)
             record_vector_update(b.tape, b.dy, direction, natural)

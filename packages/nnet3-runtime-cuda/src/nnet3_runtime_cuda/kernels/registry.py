@@ -33,8 +33,6 @@ MODULES: Final = {
     "fixed_maps": (
         "ClipGradientComponent",
         "ElementwiseProductComponent",
-        "FixedBiasComponent",
-        "FixedScaleComponent",
         "NoOpComponent",
         "PermuteComponent",
         "PnormComponent",
@@ -73,6 +71,8 @@ MODULES: Final = {
     "per_element": (
         "ConstantComponent",
         "ConstantFunctionComponent",
+        "FixedBiasComponent",
+        "FixedScaleComponent",
         "NaturalGradientPerElementScaleComponent",
         "PerElementOffsetComponent",
         "PerElementScaleComponent",

@@ -27,6 +27,7 @@ from nnet3_runtime_cuda.device import DeviceNnet
 from nnet3.caching import CachingCompiler
 from nnet3.chunks import integer
 from nnet3.computer_pool import ComputerPool
+from nnet3.output_scores import ScoreKeywords
 
 if TYPE_CHECKING:
     from nnet3_runtime_cuda.tracing import Tracer
@@ -34,6 +35,16 @@ if TYPE_CHECKING:
 
 MOST_SEQUENCES = 1 << 16
 """The most sequences at a time: programs for more would fill the memory."""
+
+
+class StreamKeywords(ScoreKeywords, total=False):
+    """The fields of `StreamOptions` and `ScoreOptions` as keywords, for type checkers."""
+
+    frames_per_chunk: int
+    frame_subsampling_factor: int | None
+    ivector_period: int | None
+    extra_left_context_initial: int
+    sequences: int
 
 
 @attrs.frozen(kw_only=True)
