@@ -16,7 +16,7 @@ from nnet3_computation.text import SUBMATRIX
 from nnet3_descriptors import Nnet
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
-from nnet3_runtime_cuda.kernels.nonlinear import TanhKernel
+from nnet3_runtime_cuda.kernels.nonlinear import SaturatingKernel
 from nnet3_runtime_cuda.lowering.recurrences import MOST_STEP_ROWS, ROWS_AT_ONCE
 from small_networks import network, request_for
 
@@ -114,14 +114,14 @@ def interruptions(patch: pytest.MonkeyPatch) -> list[BaseException]:
             raise due.pop()
 
     def interruptible(record: Callable[..., None]) -> Callable[..., None]:
-        def and_interrupt(kernel: TanhKernel, operands: Any) -> None:
+        def and_interrupt(kernel: SaturatingKernel, operands: Any) -> None:
             record(kernel, operands)
             operands.tape.note(interrupt)
 
         return and_interrupt
 
     for name in ("propagate", "backprop"):
-        patch.setattr(TanhKernel, name, interruptible(getattr(TanhKernel, name)))
+        patch.setattr(SaturatingKernel, name, interruptible(getattr(SaturatingKernel, name)))
     return due
 
 

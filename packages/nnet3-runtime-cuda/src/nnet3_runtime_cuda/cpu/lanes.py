@@ -15,15 +15,12 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
-
-import numpy.typing as npt
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from nnet3_runtime_cuda.cpu.threads import LIMIT, Workers
+from nnet3_runtime_cuda.operations import Array, Call
 
-Array = npt.NDArray[Any]
-Call = Callable[[], object]
 Span = tuple[int, int, int, int]
 """The place of rows of a matrix, or of parts of rows: the address of the first byte, the address
 behind the last byte, the distance of rows, and the number of bytes of each row."""

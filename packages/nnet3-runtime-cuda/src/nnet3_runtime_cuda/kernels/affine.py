@@ -36,21 +36,49 @@ from nnet3_runtime_cuda.operations.gradients import (
 )
 
 
-@kernel_for(components.FixedAffineComponent)
-class FixedAffineKernel(Kernel):
-    """y = x A^T + b with fixed A and b."""
+@kernel_for(
+    components.FixedAffineComponent,
+    components.AffineComponent,
+    components.NaturalGradientAffineComponent,
+)
+class AffineKernel(Kernel):
+    """y = x A^T + b; the first type is not trained, the third has the natural gradient.
 
-    linear: Array
-    bias: Array
+    If x is a splice, the processor computes several frames with fewer products: see `TiledProduct`.
+    """
+
     can_split_input = True
+    sets_gradient = True
+    sides: Sides | None = None
 
     def prepare(self) -> None:
-        """Puts the parameters on the device."""
-        self.linear = self.store.constant(self.component.linear_params)
-        self.bias = self.store.constant(self.component.bias_params)
+        """Finds the parameters, and sets up the preconditioner, if there is one."""
+        self.linear = self.store.values("linear_params", self.component.linear_params)
+        self.bias = self.store.values("bias_params", self.component.bias_params)
+        if isinstance(self.component, components.NaturalGradientAffineComponent):
+            self.sides = self.store.both_estimates(sides_of(self.component))
+
+    def gains_by_splice(self, tape: Tape, num_rows: int, offsets: Sequence[int]) -> bool:
+        """Whether products with such a splice are computed by tiles."""
+        if not (self.can_split_input and self.store.parameters):
+            return False
+        return TiledProduct.around(tape, self.store, self.linear, offsets, num_rows) is not None
+
+    def _tiled(self, tape: Tape, splice: TimeSplice, *, is_precise: bool = False) -> TiledProduct:
+        """The product with a splice by tiles, if it is faster."""
+        offsets, rows = splice.offsets, splice.num_rows
+        tiled = TiledProduct.around(
+            tape, self.store, self.linear, offsets, rows, is_precise=is_precise
+        )
+        assert tiled is not None
+        return tiled
 
     def propagate(self, p: Propagation) -> None:
         """Records y = x A^T + b."""
+        if p.splice is not None:
+            tiled = self._tiled(p.tape, p.splice, is_precise=self.store.forward_is_precise)
+            tiled.record_forward(p.tape, p.splice.x, p.y, bias=self.bias)
+            return
         x, linear = p.x[:, p.skipped :], self.linear[:, p.skipped :]
         record_product(self.store, p.tape, x, linear, p.y, plus=p.known, panels=p.panels)
         if p.known is None:
@@ -70,60 +98,15 @@ class FixedAffineKernel(Kernel):
         tape.matmul(dy, self.linear[:, : out.shape[1]], out)
 
     def backprop(self, b: Backpropagation) -> None:
-        """Records dx (+)= dy A."""
+        """Records dx (+)= dy A, and the gradient."""
         if b.dx is not None:
             dx, linear = b.dx[:, b.skipped :], self.linear[:, b.skipped :]
             factor = linear if b.panels is None else b.panels
             record_factor_product(b.tape, b.dy, factor, dx, add=b.add)
-
-
-@kernel_for(components.AffineComponent, components.NaturalGradientAffineComponent)
-class AffineKernel(FixedAffineKernel):
-    """y = x A^T + b; the second type has the natural gradient on both sides of A.
-
-    If x is a splice, the processor computes several frames with fewer products: see `TiledProduct`.
-    """
-
-    sets_gradient = True
-    sides: Sides | None = None
-
-    def prepare(self) -> None:
-        """Finds the parameters, and sets up the preconditioner, if there is one."""
-        self.linear = self.store.parameters["linear_params"]
-        self.bias = self.store.parameters["bias_params"]
-        if isinstance(self.component, components.NaturalGradientAffineComponent):
-            self.sides = self.store.both_estimates(sides_of(self.component))
-
-    def gains_by_splice(self, tape: Tape, num_rows: int, offsets: Sequence[int]) -> bool:
-        """Whether products with such a splice are computed by tiles."""
-        if not self.can_split_input:
-            return False
-        return TiledProduct.around(tape, self.store, self.linear, offsets, num_rows) is not None
-
-    def _tiled(self, tape: Tape, splice: TimeSplice, *, is_precise: bool = False) -> TiledProduct:
-        """The product with a splice by tiles, if it is faster."""
-        offsets, rows = splice.offsets, splice.num_rows
-        tiled = TiledProduct.around(
-            tape, self.store, self.linear, offsets, rows, is_precise=is_precise
-        )
-        assert tiled is not None
-        return tiled
-
-    def propagate(self, p: Propagation) -> None:
-        """Records y = x A^T + b."""
-        if p.splice is None:
-            super().propagate(p)
-            return
-        tiled = self._tiled(p.tape, p.splice, is_precise=self.store.forward_is_precise)
-        tiled.record_forward(p.tape, p.splice.x, p.y, bias=self.bias)
-
-    def backprop(self, b: Backpropagation) -> None:
-        """Records dx (+)= dy A, and the gradient."""
-        super().backprop(b)
         if b.dx_splice is not None:
             tiled = self._tiled(b.tape, b.dx_splice)
             tiled.record_input_derivative(b.tape, b.dy, b.dx_splice.x, add=False)
-        if not b.update:
+        if not (b.update and self.store.parameters):
             return
         gradient = AffineGradient([b.x], b.dy, *self.directions, first=b.first)
         if b.splice is not None:

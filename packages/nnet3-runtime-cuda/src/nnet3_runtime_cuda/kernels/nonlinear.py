@@ -151,26 +151,37 @@ def sigmoid_derivative(tape: Tape, y: Array, out: Array) -> None:
     tape.multiply(out, y, out)
 
 
+def tanh(tape: Tape, x: Array, y: Array) -> None:
+    """Records y = tanh x."""
+    tape.tanh(x, y)
+
+
 def tanh_derivative(tape: Tape, y: Array, out: Array) -> None:
     """Records out = 1 - y^2, the derivative of tanh in terms of its value y."""
     tape.square(y, out)
     tape.subtract(1.0, out, out)
 
 
+@kernel_for(components.SigmoidComponent, components.TanhComponent)
 class SaturatingKernel(NonlinearKernel):
-    """A function whose value y says its derivative, which is nearly 0 where units are saturated.
+    """y = 1 / (1 + e^-x), dx = dy y (1 - y); or y = tanh x, dx = dy (1 - y^2).
 
-    The subclass says which units are repaired, and how.
+    The derivative is nearly 0 where units are saturated, which self-repair counteracts.
     """
 
-    default_threshold: ClassVar[float]
-    offset: ClassVar[float]
-    slope: ClassVar[float]
+    def prepare(self) -> None:
+        """Also chooses the function, and which units are repaired, and how."""
+        super().prepare()
+        if isinstance(self.component, components.SigmoidComponent):
+            self.function, self.derivative = sigmoid, sigmoid_derivative
+            self.default_threshold, self.offset, self.slope = 0.05, 1.0, 2.0
+        else:
+            self.function, self.derivative = tanh, tanh_derivative
+            self.default_threshold, self.offset, self.slope = 0.2, 0.0, 1.0
 
-    @staticmethod
-    def derivative(tape: Tape, y: Array, out: Array) -> None:
-        """Records the derivative, out, in terms of the value y."""
-        raise NotImplementedError
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        self.function(p.tape, p.x, p.y)
 
     def backprop(self, b: Backpropagation) -> None:
         """Records the backward pass."""
@@ -225,30 +236,6 @@ class SaturatingKernel(NonlinearKernel):
     def _repairs_saturation(self) -> bool:
         self._count_dims()
         return bool(self.count) and self.chance(REPAIR_PROBABILITY)
-
-
-@kernel_for(components.SigmoidComponent)
-class SigmoidKernel(SaturatingKernel):
-    """y = 1 / (1 + e^-x); dx = dy y (1 - y)."""
-
-    derivative = staticmethod(sigmoid_derivative)
-    default_threshold, offset, slope = 0.05, 1.0, 2.0
-
-    def propagate(self, p: Propagation) -> None:
-        """Records the forward pass."""
-        sigmoid(p.tape, p.x, p.y)
-
-
-@kernel_for(components.TanhComponent)
-class TanhKernel(SaturatingKernel):
-    """y = tanh x; dx = dy (1 - y^2)."""
-
-    derivative = staticmethod(tanh_derivative)
-    default_threshold, offset, slope = 0.2, 0.0, 1.0
-
-    def propagate(self, p: Propagation) -> None:
-        """Records the forward pass."""
-        p.tape.tanh(p.x, p.y)
 
 
 def count_active(tape: Tape, y: Array, out: Array) -> None:

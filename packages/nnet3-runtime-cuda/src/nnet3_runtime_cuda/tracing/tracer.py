@@ -17,6 +17,7 @@ from nnet3_computation.text import command_lines
 from nnet3_descriptors import ComponentInputNode, ComponentNode, Nnet
 
 from nnet3_runtime_cuda.arrays import FloatArray
+from nnet3_runtime_cuda.operations import Call
 from nnet3_runtime_cuda.tracing.trace import (
     CommandProfile,
     CommandRun,
@@ -30,8 +31,6 @@ MOST_RUNS = 200_000
 
 _MATRICES = (OperandKind.SUBMATRIX, OperandKind.WHOLE_MATRIX)
 _FLOAT_BYTES = 4
-
-Call = Callable[[], object]
 
 
 class _Program:
