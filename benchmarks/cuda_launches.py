@@ -213,7 +213,7 @@ def steps_of(segment: DeviceSegment) -> Iterator[Step]:
     """The steps of a segment, but those that start an estimate."""
     operations = with_epilogues(segment.operations)
     readers = later_readers(operations, segment.scratch.contains)
-    starts = segment.host.schedule.starts
+    starts = segment.host.starts
     for beside in side_by_side(group_operations(operations)):
         first = beside[0].operations[0]
         if first.decision in starts:
@@ -414,8 +414,7 @@ def launch_rows(name: str, sequences: int) -> Iterator[Row]:
         for what, segment in zip(
             ("forward", "backward") if train else ("inference",), segments, strict=True
         ):
-            schedule = segment.host.schedule
-            moving = set(range(schedule.length)) - schedule.starts
+            moving = set(range(segment.host.num_decisions)) - segment.host.starts
             singles = [launch_list([each], lambda view: False) for each in segment.operations]
             unfused, fused = counted(singles, ()), counted([segment.launches], ())
             updating = counted([segment.launches], moving)

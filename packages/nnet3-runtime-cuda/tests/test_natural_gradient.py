@@ -24,8 +24,9 @@ from nnet3_runtime_cuda.cpu import natural_gradient as on_host
 from nnet3_runtime_cuda.cpu.natural_gradient import OnlineNaturalGradient
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.cuda.machine import DeviceMachine
+from nnet3_runtime_cuda.cuda.memory import ShadowMemory
 from nnet3_runtime_cuda.cuda.natural_gradient import DeviceTape
-from nnet3_runtime_cuda.cuda.segments import ALWAYS, Clock, Schedule
+from nnet3_runtime_cuda.cuda.segments import ALWAYS, Clock, HostSteps
 from nnet3_runtime_cuda.errors import DeviceError
 from nnet3_runtime_cuda.operations import Tape, natural_gradient
 from nnet3_runtime_cuda.operations.gradients import (
@@ -555,14 +556,14 @@ def test_decisions_are_those_of_the_processor(segments: list[list[int]], runs: l
     assert [clock.add() for _ in PERIODS] == [0, 1, 2]
     bound = []
     for estimates in segments:
-        schedule = Schedule(clock)
-        uses = [schedule.use(estimate, PERIODS[estimate]) for estimate in estimates]
-        union = schedule.any_of([moves for _, moves in uses])
-        bound.append((schedule, estimates, uses, union))
+        steps = HostSteps(ShadowMemory(DryRun()), clock)
+        uses = [steps.use(estimate, PERIODS[estimate]) for estimate in estimates]
+        union = steps.any_of([moves for _, moves in uses])
+        bound.append((steps, estimates, uses, union))
     slow = [OnlineNaturalGradient(FisherEstimate(update_period=n)) for n in PERIODS]
     for run in runs:
-        schedule, estimates, uses, union = bound[run % len(bound)]
-        flags = schedule.next()
+        steps, estimates, uses, union = bound[run % len(bound)]
+        flags = steps.decide()
         moved = []
         for estimate, (begins, moves) in zip(estimates, uses, strict=True):
             natural = slow[estimate]
@@ -571,13 +572,13 @@ def test_decisions_are_those_of_the_processor(segments: list[list[int]], runs: l
             moved.append(natural.is_updating)
             natural._minibatches += 1
         assert flags[union] == any(moved)
-        assert schedule.starts == {begins for begins, _ in uses}
+        assert steps.starts == {begins for begins, _ in uses}
 
 
 def test_what_depends_on_nothing_always_runs() -> None:
     """Without decisions there is nothing to decide, and the union of one set is that set."""
-    schedule = Schedule(Clock())
-    assert schedule.any_of([]) == ALWAYS
-    assert schedule.any_of([7]) == 7
-    assert schedule.next().tolist() == []
-    assert schedule.next().dtype == np.bool_
+    steps = HostSteps(ShadowMemory(DryRun()), Clock())
+    assert steps.any_of([]) == ALWAYS
+    assert steps.any_of([7]) == 7
+    assert steps.decide().tolist() == []
+    assert steps.decide().dtype == np.bool_

@@ -1,8 +1,8 @@
 """The online natural gradient as operations of a device, without steps on the host.
 
-The host knows only when an estimate begins and on which minibatches it is updated (`Schedule`). The
-estimates of a backward pass are updated together at its end, because the eigenvalue problem of a
-single one uses only a small part of a device.
+The host knows only when an estimate begins and on which minibatches it is updated (`HostSteps`).
+The estimates of a backward pass are updated together at its end, because the eigenvalue problem of
+a single one uses only a small part of a device.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class DeviceTape(RecordingTape):
         """One side of a gradient, with memory for H, and the host's decisions for this use."""
         own = self.estimates.of(estimate, x.dim)
         self.record_pending(own)
-        decisions = self.host_steps.schedule.use(own.number, estimate.update_period)
+        decisions = self.host_steps.use(own.number, estimate.update_period)
         return Side(x, own.w, self.scratch(len(x), own.rank), (own, *decisions))
 
     def project(self, sides: Sequence[Side]) -> Array:
@@ -301,7 +301,7 @@ def _record_updates(
         decisions: For each, the number of the decision whether to update it; empty to update all.
     """
     tables = _tables(tape, estimates, decisions)
-    any_of_them = tape.host_steps.schedule.any_of(decisions)
+    any_of_them = tape.host_steps.any_of(decisions)
     each = [*zip(estimates, decisions or [ALWAYS] * len(estimates), strict=True)]
     for e, takes_part in each:
         with tape.if_decided(takes_part):

@@ -94,21 +94,36 @@ class Clock:
         return restore
 
 
-class Schedule:
-    """The decisions of one segment: asked for in the order of recording, then made in each run.
+class HostSteps:
+    """The work of the host before a segment runs: collected by the tape, then done in each run.
+
+    Decisions come first: whether an estimate begins, and whether it moves, at each of its uses.
 
     Attributes:
-        length: Number of decisions.
+        num_decisions: Number of decisions.
     """
 
-    def __init__(self, clock: Clock) -> None:
-        """Starts without decisions; `clock` counts for the estimates."""
-        self.length = 0
+    def __init__(self, memory: ShadowMemory, clock: Clock) -> None:
+        """Starts without anything to do.
+
+        Args:
+            memory: The memory of the arrays.
+            clock: Counts the minibatches on which the decisions depend.
+        """
+        self.num_decisions = 0
         self._clock = clock
         self._times: Counter[int] = Counter()
         # For each use the estimate, its earlier uses in the same run, its period, and `begins`.
         self._uses: list[tuple[int, int, int, int]] = []
         self._unions: list[tuple[int, list[int]]] = []
+        self._memory = memory
+        self._functions: list[Callable[[], Any]] = []
+        self._values: list[tuple[Array, list[int]]] = []  # arrays, for the results of functions
+        self._flagged: list[tuple[Array, npt.NDArray[np.int64]]] = []  # arrays, for decisions
+        self._blocks: list[npt.NDArray[np.uint8]] = []
+        self._used = 0  # bytes of the last block
+
+    # ---- decisions ----
 
     def use(self, estimate: int, period: int) -> tuple[int, int]:
         """The decisions whether an estimate begins and moves at its next use, by number.
@@ -117,10 +132,10 @@ class Schedule:
             estimate: Number of the estimate.
             period: The number of uses in which it moves once.
         """
-        self._uses.append((estimate, self._times[estimate], period, self.length))
+        self._uses.append((estimate, self._times[estimate], period, self.num_decisions))
         self._times[estimate] += 1
-        self.length += 2
-        return self.length - 2, self.length - 1
+        self.num_decisions += 2
+        return self.num_decisions - 2, self.num_decisions - 1
 
     def any_of(self, decisions: Sequence[int]) -> int:
         """The decision whether any of these is positive; `ALWAYS` if there are none."""
@@ -128,9 +143,9 @@ class Schedule:
             return ALWAYS
         if len(decisions) == 1:
             return decisions[0]
-        self._unions.append((self.length, list(decisions)))
-        self.length += 1
-        return self.length - 1
+        self._unions.append((self.num_decisions, list(decisions)))
+        self.num_decisions += 1
+        return self.num_decisions - 1
 
     @property
     def starts(self) -> frozenset[int]:
@@ -139,7 +154,7 @@ class Schedule:
 
     @cached_property
     def _flags(self) -> Flags:
-        return np.zeros(self.length, dtype=np.bool_)
+        return np.zeros(self.num_decisions, dtype=np.bool_)
 
     @cached_property
     def _columns(self) -> tuple[npt.NDArray[np.int64], ...]:
@@ -147,7 +162,7 @@ class Schedule:
         estimates, *others = np.array(self._uses, dtype=np.int64).reshape(-1, 4).T
         return estimates, *others, np.bincount(estimates)
 
-    def next(self) -> Flags:
+    def decide(self) -> Flags:
         """Makes the decisions for the coming run, which is counted; (decisions,), until the next.
 
         Returns:
@@ -168,28 +183,7 @@ class Schedule:
         minibatches[: len(uses)] += uses
         return flags
 
-
-class HostSteps:
-    """The work of the host before a segment runs: collected by the tape, then done in each run.
-
-    Attributes:
-        schedule: The decisions of the segment, which are made first.
-    """
-
-    def __init__(self, memory: ShadowMemory, clock: Clock) -> None:
-        """Starts without anything to do.
-
-        Args:
-            memory: The memory of the arrays.
-            clock: Counts the minibatches on which the decisions depend.
-        """
-        self.schedule = Schedule(clock)
-        self._memory = memory
-        self._functions: list[Callable[[], Any]] = []
-        self._values: list[tuple[Array, list[int]]] = []  # arrays, for the results of functions
-        self._flagged: list[tuple[Array, npt.NDArray[np.int64]]] = []  # arrays, for decisions
-        self._blocks: list[npt.NDArray[np.uint8]] = []
-        self._used = 0  # bytes of the last block
+    # ---- numbers and arrays ----
 
     def array(
         self, fill: Callable[[Array], object], shape: tuple[int, ...], dtype: npt.DTypeLike
@@ -227,7 +221,7 @@ class HostSteps:
     @property
     def is_used(self) -> bool:
         """Whether the host has anything to do."""
-        return bool(self._functions or self.schedule.length)
+        return bool(self._functions or self.num_decisions)
 
     def _zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         kind = np.dtype(dtype)
@@ -255,7 +249,7 @@ class HostSteps:
 
     def run(self) -> Flags:
         """Does the work; returns the decisions, (decisions,), which hold until the next run."""
-        flags = self.schedule.next()
+        flags = self.decide()
         results = [function() for function in self._functions]
         for array, chosen in self._results:
             array[...] = chosen(results)
@@ -433,7 +427,7 @@ def bind_segments(
     """
     platform = memory.platform
     lists = [
-        launch_list(each.operations, each.scratch.contains, starts=each.host.schedule.starts)
+        launch_list(each.operations, each.scratch.contains, starts=each.host.starts)
         for each in segments
     ]
     source, names = module_of(lists)
