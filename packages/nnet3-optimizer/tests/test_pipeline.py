@@ -120,7 +120,7 @@ def doubled(nnet: Nnet, computation: NnetComputation) -> NnetComputation:
     """Doubles copies, which is wrong."""
     builder = ComputationBuilder(computation)
     builder.commands = [
-        attrs.evolve(each, alpha=2.0) if hasattr(each, "alpha") else each
+        type(each)(**vars(each) | {"alpha": 2.0}) if hasattr(each, "alpha") else each
         for each in builder.commands
     ]
     return builder.build()
