@@ -14,7 +14,7 @@ import nnet3_tables
 from nnet3_descriptors import Nnet3Error
 
 from nnet3_tools import cli, progress
-from nnet3_tools.speech.tables import recordings
+from nnet3_tools.recordings import recordings
 
 if TYPE_CHECKING:
     from nnet3 import ChunkOptions, Model

@@ -18,7 +18,7 @@ from nnet3_tools.chain.making_egs import NO_SUPERVISION
 from nnet3_tools.compute import inputs
 from nnet3_tools.egs import forms, making
 from nnet3_tools.recipes import runs
-from nnet3_tools.speech.tables import recordings
+from nnet3_tools.recordings import recordings
 from nnet3_tools.training.train import read_den_fst
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ import nnet3_tables
 from nnet3_descriptors import Nnet3Error
 
 from nnet3_tools import cli, streams
-from nnet3_tools.speech.tables import Tally, class_options, each_value, recordings, write_each
+from nnet3_tools.recordings import recordings
+from nnet3_tools.speech.tables import Tally, class_options, each_value, write_each
 
 if TYPE_CHECKING:
     import numpy as np

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
-from functools import partial
-from typing import IO, TypeVar
+from typing import TypeVar
 
 import attrs
 import click
@@ -38,23 +36,6 @@ def class_options(name: str, helps: Mapping[str, str]) -> cli.Parameter:
         return command
 
     return add
-
-
-def recordings(
-    rspecifier: str,
-) -> Iterator[tuple[str, Callable[[], nnet3_speech.Recording]]]:
-    """The key of each recording of a table, and a function that reads it.
-
-    Raises:
-        TableError: the table cannot be read.
-    """
-    for key, opened in nnet3_tables.read_files(rspecifier):
-        yield key, partial(_read_wav, opened)
-
-
-def _read_wav(opened: Callable[[], AbstractContextManager[IO[bytes]]]) -> nnet3_speech.Recording:
-    with opened() as file:
-        return nnet3_speech.read_wav(file)
 
 
 class Tally:

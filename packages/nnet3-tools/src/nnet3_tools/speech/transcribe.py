@@ -16,7 +16,8 @@ from nnet3_descriptors import Nnet3Error
 
 from nnet3_tools import cli, flags, streams
 from nnet3_tools.compute.inputs import ACOUSTIC_SCALE, SUBSAMPLING
-from nnet3_tools.speech.tables import Tally, each_value, recordings
+from nnet3_tools.recordings import recordings
+from nnet3_tools.speech.tables import Tally, each_value
 
 if TYPE_CHECKING:
     import numpy as np
