@@ -21,12 +21,11 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors import files
 from nnet3_descriptors.indexes import IndexArray, N, T
-from nnet3_descriptors.values import ReadOnlyArrays
 
 from nnet3_training import fields
 from nnet3_training.chain.fsts import files as fst_files
 from nnet3_training.chain.fsts.fst import EPSILON, Fst, breadth_first, concatenated
-from nnet3_training.egs.examples import weights_of
+from nnet3_training.egs.examples import PathSupervision, weights_of
 from nnet3_training.errors import ExampleError
 
 
@@ -55,7 +54,7 @@ def _check(fst: object, label_dim: int) -> None:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class ChainSupervision(ReadOnlyArrays):
+class ChainSupervision(PathSupervision):
     """The correct paths for one or several sequences of the same length (the numerator).
 
     Labels are 1 + the number of a pdf. If there is `fst`, it reads one label for each frame of all

@@ -17,13 +17,13 @@ from nnet3_descriptors import NetworkError, files
 from nnet3_descriptors.indexes import IndexArray, N, T
 
 from nnet3_training import errors, fields
-from nnet3_training.chain.supervision import ChainSupervision
 from nnet3_training.egs.chunks import CRandom
 from nnet3_training.egs.examples import (
     DenseTargets,
     ExampleInput,
     ExampleOutput,
     FloatArray,
+    PathSupervision,
     SparsePosteriors,
     StoredMatrix,
     TrainingExample,
@@ -244,8 +244,8 @@ def with_weight(example: TrainingExample, factor: float) -> TrainingExample:
     """
 
     def weighted(output: ExampleOutput) -> ExampleOutput:
-        known = output.supervision
-        if isinstance(known, ChainSupervision):
+        known: Any = output.supervision
+        if isinstance(output.supervision, PathSupervision):
             changed: Any = attrs.evolve(known, weight=known.weight * factor)
         else:
             changed = scaled(_supervision(example, output), factor)

@@ -373,6 +373,21 @@ class ExampleInput(ReadOnlyArrays):
         return cls(name=name, indexes=indexes, values=values)
 
 
+class PathSupervision(ReadOnlyArrays):
+    """What examples know of a `ChainSupervision`, the only class of this kind.
+
+    Attributes:
+        weight: Multiplies the objective.
+    """
+
+    __slots__ = ()
+    weight: float
+
+    def check_indexes(self, name: str, indexes: IndexArray) -> None:
+        """Raises an ExampleError if the indexes of an output are not as this needs them."""
+        raise NotImplementedError
+
+
 @attrs.frozen(kw_only=True, eq=False)
 class ExampleOutput(ReadOnlyArrays):
     """The supervision of an output node.
@@ -402,7 +417,7 @@ class ExampleOutput(ReadOnlyArrays):
                 f"output '{self.name}': {len(self.indexes)} indexes for {known.shape[0]} rows of "
                 "supervision"
             )
-        if hasattr(known, "check_indexes"):  # a ChainSupervision
+        if isinstance(known, PathSupervision):
             known.check_indexes(self.name, self.indexes)
 
     @property

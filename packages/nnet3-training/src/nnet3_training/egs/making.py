@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, get_args
+from typing import Final
 
 import attrs
 import numpy as np
@@ -12,7 +12,6 @@ import numpy.typing as npt
 from nnet3_descriptors.files import BinaryReader, CompressedMatrix, Reader
 from nnet3_descriptors.indexes import IndexArray, T
 
-from nnet3_training.chain.supervision import ChainSupervision
 from nnet3_training.egs import chunks, files
 from nnet3_training.egs.changes import INPUT, IVECTOR, OUTPUT, with_compression
 from nnet3_training.egs.examples import (
@@ -20,6 +19,7 @@ from nnet3_training.egs.examples import (
     ExampleInput,
     ExampleOutput,
     FloatArray,
+    PathSupervision,
     SparsePosteriors,
     StoredMatrix,
     TrainingExample,
@@ -100,7 +100,7 @@ def _full(matrix: Features | None) -> FloatArray | None:
     return matrix.decompressed() if isinstance(matrix, CompressedMatrix) else matrix
 
 
-Known = SparsePosteriors | DenseTargets | ChainSupervision
+Known = SparsePosteriors | DenseTargets | PathSupervision
 """The supervision of an utterance, or of a part of it."""
 
 
@@ -139,8 +139,10 @@ class Utterance:
         known: object = self.supervision
         _check_matrix(self.features, f"{where}features")
         if not isinstance(known, Known):
-            names = " or ".join(kind.__name__ for kind in get_args(Known))
-            raise ExampleError(f"{where}expected {names}, found {type(known).__name__}")
+            raise ExampleError(
+                f"{where}expected SparsePosteriors or DenseTargets or ChainSupervision, found "
+                f"{type(known).__name__}"
+            )
         if self.ivectors is not None:
             _check_matrix(self.ivectors, f"{where}i-vectors")
             if not len(self.ivectors):
@@ -214,7 +216,7 @@ def make_examples(
     if not isinstance(utterance, Utterance):
         raise ExampleError(f"expected an Utterance, found {type(utterance).__name__}")
     known = utterance.supervision
-    if isinstance(known, ChainSupervision):
+    if isinstance(known, PathSupervision):
         raise ExampleError(f"utterance '{utterance.key}' is for a 'chain' model")
     examples: list[TrainingExample] = []
     length, step = utterance.features.shape[0], splitter.options.frame_subsampling_factor
