@@ -31,6 +31,7 @@ from nnet3_descriptors.files import (
 )
 from nnet3_descriptors.files.source import read_matrix, read_vector
 from nnet3_descriptors.model_files.transition_model import HmmState, TransitionModel
+from nnet3_descriptors.serialization import from_json, to_json
 
 CONFIG = """
 input-node name=input dim=4
@@ -190,7 +191,7 @@ def test_every_truncation_is_an_error(nnet: Nnet) -> None:
 @pytest.mark.parametrize("binary", [True, False])
 @pytest.mark.parametrize("chain", [True, False])
 def test_acoustic_model(nnet: Nnet, chain: bool, binary: bool) -> None:
-    """Transition model, contexts and priors keep their values and bytes."""
+    """Transition model, contexts and priors keep their values and bytes, and those of JSON."""
     first, second = io.BytesIO(), io.BytesIO()
     write_acoustic_model(model(nnet, chain=chain), first, binary=binary)
     first.seek(0)
@@ -201,6 +202,7 @@ def test_acoustic_model(nnet: Nnet, chain: bool, binary: bool) -> None:
     assert first.getvalue() == second.getvalue()
     assert model(nnet, chain=chain).transition_model == read.transition_model
     assert read_nnet(io.BytesIO(first.getvalue())) == read.nnet
+    assert from_json(to_json(read), AcousticModel) == read
 
 
 def test_probabilities_beyond_single_precision(nnet: Nnet) -> None:

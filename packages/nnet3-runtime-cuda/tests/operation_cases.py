@@ -180,8 +180,7 @@ def _apply(draw: Draw) -> Trial:
     return Trial(lambda tape: tape.apply("maximum", a.array, b.array, out=out.array), (result,))
 
 
-@case("convert")
-def _convert(draw: Draw) -> Trial:
+def _to_another_type(draw: Draw) -> Trial:
     shape = draw.shape(2)
     source, target = draw.random.choice(
         [(SINGLE, DOUBLE), (DOUBLE, SINGLE), (DOUBLE, BOOL), (BOOL, SINGLE)]
@@ -191,12 +190,14 @@ def _convert(draw: Draw) -> Trial:
     if target.kind == "u":
         a.values = np.abs(a.values)
     out = draw.place(shape, target, kind="none")
-    return trial("convert", a, result=Result.exact(out, a.values))
+    return trial("copy", a, result=Result.exact(out, a.values))
 
 
 @case("copy")
 def _copy(draw: Draw) -> Trial:
     """Copies from another array, from other columns of the same rows, of a number, or of a type."""
+    if draw.chance(0.3):
+        return _to_another_type(draw)
     if draw.chance(0.3):
         rows, columns = draw.shape(2)
         shift = draw.few(0)

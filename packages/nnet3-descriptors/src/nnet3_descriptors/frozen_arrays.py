@@ -65,8 +65,9 @@ class ByFields:
         return hash((type(self), self._values()))
 
     def __repr__(self) -> str:
-        fields = attrs.fields(type(self))  # type: ignore[arg-type]
-        shown = (f"{each.name}={getattr(self, each.name)!r}" for each in fields)
+        shown = []  # a generator would be one more call for each level of what is nested
+        for each in attrs.fields(type(self)):  # type: ignore[arg-type]
+            shown.append(f"{each.name}={getattr(self, each.name)!r}")
         return f"{type(self).__qualname__}({', '.join(shown)})"
 
 

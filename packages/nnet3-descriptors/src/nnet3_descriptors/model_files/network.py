@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_descriptors import config_reader, indexes, model_files, printing, values
+from nnet3_descriptors import config_reader, indexes, printing, values
 from nnet3_descriptors.components.declaration import base, kaldi_io, kinds
 from nnet3_descriptors.errors import (
     ConfigError,
@@ -23,10 +23,12 @@ from nnet3_descriptors.files.binary_and_text import BINARY_MARK
 from nnet3_descriptors.files.reader import Reader
 from nnet3_descriptors.files.writer import Writer, new_writer
 from nnet3_descriptors.frozen_arrays import ReadOnlyArrays
+from nnet3_descriptors.model_files.transition_model import (
+    TransitionModel,
+    read_transition_model,
+    write_transition_model,
+)
 from nnet3_descriptors.nnet import Nnet
-
-if TYPE_CHECKING:
-    from nnet3_descriptors.model_files import TransitionModel
 
 _MAX_COMPONENTS: Final = 100_000
 _MAX_TEXT: Final = 1 << 20
@@ -197,7 +199,7 @@ def write_acoustic_model(
             f"expected an acoustic model (AcousticModel) to write, found {type(model).__name__}"
         )
     writer = new_writer(binary=_is_binary(path_or_file, binary))
-    model_files.write_transition_model(writer, model.transition_model)
+    write_transition_model(writer, model.transition_model)
     _write_network(writer, model.nnet)
     writer.token("<LeftContext>")
     writer.integer(model.left_context)
@@ -236,7 +238,7 @@ def _refuse_other_files(reader: Reader, expected: str) -> None:
 
 
 def _read_acoustic_model(reader: Reader) -> AcousticModel:
-    transition_model = model_files.read_transition_model(reader)
+    transition_model = read_transition_model(reader)
     reader.skip_blanks()
     _refuse_other_files(reader, "'<Nnet3>'")
     nnet = _read_network(reader)

@@ -10,6 +10,10 @@ newest version. Readers skip a key "extras" beside these, and tensors whose name
 "extras.".
 
 
+The types of fields say how: each is a bool, an int, a float, a str, an array, a descriptor, an
+attrs class, a tuple or a dictionary of such, or one of several of these classes, or None. Nothing
+else is read, and nothing is converted to fit.
+
 - An object stands for an instance of a class: its keys are the names of the fields. Where several
   classes are possible, the key "type" gives the name of the class. (A class whose own attribute
   IS_ABSTRACT is true only serves others as a base.)

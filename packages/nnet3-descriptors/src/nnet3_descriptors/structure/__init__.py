@@ -81,13 +81,13 @@ def component_dims(nnet: Nnet) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
 
 def reached(start: Iterable[K], edges: Callable[[K], Iterable[K]]) -> Iterator[K]:
     """Yields the nodes that edges lead to from some nodes, these included, each once."""
-    pending = [*start]
+    pending = [*dict.fromkeys(start)]
     seen = {*pending}
     while pending:
         node = pending.pop()
         yield node
-        following = {*edges(node)} - seen
-        seen |= following
+        following = [each for each in dict.fromkeys(edges(node)) if each not in seen]
+        seen.update(following)
         pending += following
 
 
