@@ -56,7 +56,7 @@ def changes_of(example: TrainingExample, kind: str) -> list[Callable[[], object]
     own = egs if kind == EXAMPLES else chain
     calls: list[Callable[[], object]] = [
         lambda: merge_examples([example, example]),
-        lambda: own.shifted(example, 1),
+        lambda: egs.shifted(example, 1, step=1 if kind == EXAMPLES else None),
         lambda: own.with_context(example, left=1, right=1),
         lambda: own.with_weight(example, 0.5),
         lambda: egs.with_compression(example),

@@ -159,7 +159,7 @@ class DescriptorBackward:
                 self._emit_unique(piece, output, reverse)
                 continue
             ranges = row_ranges(part, num_used * minibatch.size)
-            number = self._emission.list("indexes_ranges", ranges)
+            number = self._emission.add_list("indexes_ranges", ranges)
             self._emit(piece, commands.AddRowRanges, output=output, indexes_ranges=number)
 
     def _emit(self, piece: int, command_type: type[commands.Command], **operands: int) -> None:
@@ -189,7 +189,7 @@ class DescriptorBackward:
         return np.where(rows >= 0, rows - first, NONE).astype(np.int32), int(submatrix[0])
 
     def _emit_unique(self, piece: int, output: int, reverse: IntArray) -> None:
-        number = self._emission.list("indexes", reverse)
+        number = self._emission.add_list("indexes", reverse)
         self._emit(piece, commands.AddRows, output=output, indexes=number)
 
     def _emit_gathered(self, piece: int, targets: IntArray) -> None:
@@ -210,7 +210,7 @@ class DescriptorBackward:
         gathered = int(submatrices.add(whole)[0])
         self.gathered.append((piece, order))
         self._wholes.append(gathered)
-        number = self._emission.list("indexes", order)
+        number = self._emission.add_list("indexes", order)
         tables = [
             command_rows(commands.CopyRows, 1, 1.0, output=gathered, input=deriv, indexes=number)
         ]
@@ -219,7 +219,7 @@ class DescriptorBackward:
         for output in distinct(submatrix).tolist():
             rows = np.where(submatrix == output, row, NONE).astype(np.int32)
             ranges = row_ranges(rows, int(submatrices.table[output, NUM_ROWS]))
-            number = self._emission.list("indexes_ranges", ranges)
+            number = self._emission.add_list("indexes_ranges", ranges)
             operands = {"input": gathered, "indexes_ranges": number}
             tables.append(command_rows(commands.AddRowRanges, 1, alpha, output=output, **operands))
         self._emission.add(int(self._place(piece)), np.concatenate(tables))
@@ -233,7 +233,7 @@ class DescriptorBackward:
             self._emit_gathered(piece, self._pieces.repeated(piece, pairs))
             return
         for part in unique_lists(pairs, list_of_row):
-            number = self._emission.list("indexes_multi", self._pieces.repeated(piece, part))
+            number = self._emission.add_list("indexes_multi", self._pieces.repeated(piece, part))
             self._emit(piece, commands.AddToRowsMulti, indexes_multi=number)
 
 

@@ -43,7 +43,7 @@ class Emission:
             self.tables.append(table)
             self.places.append(np.broadcast_to(np.asarray(place, np.int64), len(table)))
 
-    def list(self, field: str, rows: arrays.IntArray) -> int:
+    def add_list(self, field: str, rows: arrays.IntArray) -> int:
         """Adds a list of rows, which no other object may hold; returns its number."""
         self.lists[field].append(frozen(rows))
         return len(self.lists[field]) - 1
@@ -92,7 +92,9 @@ def emit_sums(pieces: Pieces, info: step_info.StepInfo, emission: Emission) -> N
     chosen = pieces.of_kind(PieceKind.ROWS)
     source_step = pieces.source_step[chosen]
     numbers = [
-        emission.list("indexes", pieces.minibatch.rows(pieces.rows(piece), source_block, own_block))
+        emission.add_list(
+            "indexes", pieces.minibatch.rows(pieces.rows(piece), source_block, own_block)
+        )
         for piece, source_block, own_block in zip(
             chosen.tolist(),
             block[source_step].tolist(),
@@ -104,7 +106,7 @@ def emit_sums(pieces: Pieces, info: step_info.StepInfo, emission: Emission) -> N
     add(commands.AddRows, chosen, AFTER_RANGES, input=info.value[source_step], indexes=indexes)
     chosen = pieces.of_kind(PieceKind.SCATTERED)
     numbers = [
-        emission.list("indexes_multi", pieces.repeated(piece, pieces.pairs(piece, info.value)))
+        emission.add_list("indexes_multi", pieces.repeated(piece, pieces.pairs(piece, info.value)))
         for piece in chosen.tolist()
     ]
     indexes = np.array(numbers, np.int32)

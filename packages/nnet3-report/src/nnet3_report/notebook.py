@@ -151,7 +151,9 @@ def training_run_html(run: TrainingRun) -> str:
     diagnostics = run.diagnostics
     names = sorted({name for each in diagnostics.values() for name in each.held_out})
     drawings = "".join(
-        f"<div style='max-width: 640px'>{objectives(run, name)}</div>" for name in names
+        f"<p>Objective of {escape(name)}, per frame</p>"
+        f"<div style='max-width: 640px'>{objectives(run, name)}</div>"
+        for name in names
     )
     rows = [
         (

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
-import nnet3_speech
 import nnet3_tables
 
+if TYPE_CHECKING:
+    from nnet3_speech import Recording
 
-def recordings(
-    rspecifier: str,
-) -> Iterator[tuple[str, Callable[[], nnet3_speech.Recording]]]:
+
+def recordings(rspecifier: str) -> Iterator[tuple[str, Callable[[], Recording]]]:
     """The key of each recording of a table, and a function that reads it.
 
     Raises:
@@ -23,6 +23,8 @@ def recordings(
         yield key, partial(_read_wav, opened)
 
 
-def _read_wav(opened: Callable[[], AbstractContextManager[IO[bytes]]]) -> nnet3_speech.Recording:
+def _read_wav(opened: Callable[[], AbstractContextManager[IO[bytes]]]) -> Recording:
+    from nnet3_speech import read_wav  # not for tables of features
+
     with opened() as file:
-        return nnet3_speech.read_wav(file)
+        return read_wav(file)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import IO, TYPE_CHECKING, TypeVar
 
 import click
 import nnet3_descriptors
@@ -76,6 +76,26 @@ def check_tables(rspecifiers: Sequence[str], *wspecifiers: str) -> None:
 
 
 @contextlib.contextmanager
+def writable(name: str) -> Iterator[IO[bytes]]:
+    """Opens a file, "-" or "| command" to write, within the context.
+
+    Raises:
+        click.ClickException: Standard output cannot be written to.
+        BrokenPipeError: Its reader has had enough, as `head`.
+        TableError: Another file cannot be written, or the command fails.
+    """
+    try:
+        with nnet3_tables.opened_to_write(name) as stream:
+            yield stream
+    except nnet3_tables.TableError as error:
+        if name != "-":
+            raise
+        if isinstance(error.__cause__, BrokenPipeError):
+            raise error.__cause__ from None
+        raise click.ClickException(str(error)) from error
+
+
+@contextlib.contextmanager
 def results(writer: W) -> Iterator[W]:
     """A table to write, within the context; if nothing is written to it, an old one stays."""
     with writer:
@@ -96,14 +116,14 @@ def read_nnet(name: str) -> Nnet:
 
 
 def write_nnet(nnet: Nnet, name: str, *, binary: bool) -> None:
-    """Writes a network to a file, "-" or "| command"."""
-    with nnet3_tables.opened_to_write(name) as target:
+    """Writes a network to a file; see `writable`."""
+    with writable(name) as target:
         nnet3_descriptors.write_nnet(nnet, target, binary=binary)
 
 
 def write_acoustic_model(model: AcousticModel, name: str, *, binary: bool) -> None:
-    """Writes an acoustic model to a file, "-" or "| command"."""
-    with nnet3_tables.opened_to_write(name) as target:
+    """Writes an acoustic model to a file; see `writable`."""
+    with writable(name) as target:
         nnet3_descriptors.write_acoustic_model(model, target, binary=binary)
 
 
@@ -116,29 +136,20 @@ def write_elements(name: str, write: Callable[[Writer], object], *, binary: bool
         binary: Whether to write it in binary form; else as text.
 
     Raises:
-        TableError: It cannot be written; an old file stays.
+        click.ClickException, TableError: It cannot be written; an old file stays.
     """
     from nnet3_descriptors.files import new_writer  # not for --help
 
     writer = new_writer(binary=binary)
     write(writer)
-    with nnet3_tables.opened_to_write(name) as file:
+    with writable(name) as file:
         file.writelines(writer.chunks)
 
 
 def print_text(text: str) -> None:
-    """Writes text to standard output.
-
-    Raises:
-        TableError: Standard output cannot be written to.
-    """
-    try:
-        with nnet3_tables.opened_to_write("-") as stream:
-            stream.write(text.encode(errors="surrogateescape"))  # names as the system has them
-    except nnet3_tables.TableError as error:
-        if isinstance(error.__cause__, BrokenPipeError):  # as under `head`, which has had enough
-            raise error.__cause__ from None
-        raise
+    """Writes text to standard output; see `writable`."""
+    with writable("-") as stream:
+        stream.write(text.encode(errors="surrogateescape"))  # names as the system has them
 
 
 def read_text(name: str) -> str:

@@ -20,7 +20,10 @@ ALLOCATIONS = (commands.AllocMatrixUndefined.OPCODE, commands.AllocMatrixZeroed.
 
 
 def matrix_use(computation: NnetComputation) -> tuple[Ids, Ids]:
-    """Returns the first and the last command that uses each matrix; see `Analysis.matrix_use`."""
+    """Returns the first and the last command that uses each matrix; see `Analysis.matrix_use`.
+
+    A swap, which only a closed loop has, does not count.
+    """
     table = computation.command_table
     components = int(table[:, commands.FIRST_OPERAND_COLUMN].max(initial=0)) + 1
     analysis = Analysis(

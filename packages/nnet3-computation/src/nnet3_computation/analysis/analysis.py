@@ -104,7 +104,8 @@ def _memo_edges(table: Table) -> tuple[Ids, Ids]:
 NO_VARIABLES = np.zeros(0, dtype=np.int64)
 
 
-class CommandAttributes(NamedTuple):
+@attrs.frozen(kw_only=True, eq=False)
+class CommandAttributes:
     """The accesses of one command; each array is ascending and has no duplicates.
 
     A command that changes only a part of a matrix both reads and writes the matrix.
@@ -133,10 +134,10 @@ class Analysis:
         component_properties: (components,) int32, bits of `ComponentProperties`.
     """
 
-    layout: Layout
-    table: Table
-    pair_lists: PairLists
-    component_properties: npt.NDArray[np.int32]
+    layout: Layout = attrs.field(on_setattr=attrs.setters.frozen)
+    table: Table = attrs.field(on_setattr=attrs.setters.frozen)
+    pair_lists: PairLists = attrs.field(on_setattr=attrs.setters.frozen)
+    component_properties: npt.NDArray[np.int32] = attrs.field(on_setattr=attrs.setters.frozen)
 
     @classmethod
     def of(cls, nnet: Nnet, computation: NnetComputation) -> Self:

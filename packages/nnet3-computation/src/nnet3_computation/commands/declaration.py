@@ -9,6 +9,7 @@ Analyses of whole tables read a `CommandSchema`, analyses of single commands rea
 from __future__ import annotations
 
 import enum
+import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self, dataclass_transform
 
@@ -149,35 +150,47 @@ class Command:
 
     OPCODE: ClassVar[int]
     TEXT: ClassVar[str]
-    OPERANDS: ClassVar[tuple[Operand, ...]]
-    HAS_ALPHA: ClassVar[bool]
+    OPERANDS: ClassVar[tuple[Operand, ...]] = ()
+    HAS_ALPHA: ClassVar[bool] = False
     SIDE_EFFECTS: ClassVar[bool] = False
     SIDE_EFFECTS_IF: ClassVar[ComponentProperties] = NO_PROPERTIES
+    __signature__: ClassVar[inspect.Signature] = inspect.Signature()
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         fields = {name: each for name, each in vars(cls).items() if isinstance(each, Operand)}
-        cls.OPERANDS = tuple(
+        cls.OPERANDS += tuple(
             each._replace(name=name, column=column)
-            for column, (name, each) in enumerate(fields.items(), FIRST_OPERAND_COLUMN)
+            for column, (name, each) in enumerate(
+                fields.items(), FIRST_OPERAND_COLUMN + len(cls.OPERANDS)
+            )
         )
-        cls.HAS_ALPHA = "alpha" in vars(cls)
-        for name in (*fields, *("alpha",) * cls.HAS_ALPHA):
+        cls.HAS_ALPHA |= "alpha" in vars(cls)
+        for name in (*fields, *("alpha",) * ("alpha" in vars(cls))):
             delattr(cls, name)
+        cls.__signature__ = inspect.Signature(
+            [_parameter(each.name, int, 0, each.optional) for each in cls.OPERANDS]
+            + [_parameter("alpha", float, 1.0, has_default=True)] * cls.HAS_ALPHA
+        )
 
     def __init__(self, **values: Any) -> None:
         """Takes a value for each field, by name: an integer, or the factor alpha."""
+        name = type(self).__name__
+        for unknown in values.keys() - self.__signature__.parameters.keys():
+            raise TypeError(f"{name} has no '{unknown}'")
         fields = vars(self)
         for declared in self.OPERANDS:
             if declared.name not in values and not declared.optional:
-                raise TypeError(f"{type(self).__name__} needs '{declared.name}'")
-            value = values.pop(declared.name, 0)
-            _check_operand(type(self).__name__, declared, value)
+                raise TypeError(f"{name} needs '{declared.name}'")
+            value = values.get(declared.name, 0)
+            _check_operand(name, declared, value)
             fields[declared.name] = value
         if self.HAS_ALPHA:
-            fields["alpha"] = _as_float32(values.pop("alpha", 1.0))
-        if values:
-            raise TypeError(f"{type(self).__name__} has no '{next(iter(values))}'")
+            fields["alpha"] = _as_float32(values.get("alpha", 1.0))
+
+    def __replace__(self, **changes: Any) -> Self:
+        """Returns the command with other values of some fields: `copy.replace`."""
+        return type(self)(**vars(self) | changes)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise FrozenInstanceError
@@ -186,7 +199,7 @@ class Command:
         raise FrozenInstanceError
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and vars(other) == vars(self)
+        return vars(other) == vars(self) if type(other) is type(self) else NotImplemented
 
     def __hash__(self) -> int:
         return hash((type(self), *vars(self).values()))
@@ -213,6 +226,16 @@ class Command:
         if cls.HAS_ALPHA:
             values["alpha"] = alpha_value(int(row[ALPHA_COLUMN]))
         return cls(**values)
+
+
+def _parameter(name: str, kind: type, default: float, has_default: bool) -> inspect.Parameter:
+    """A parameter of the constructor of a command."""
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=default if has_default else inspect.Parameter.empty,
+        annotation=kind,
+    )
 
 
 def _check_operand(command: str, declared: Operand, value: Any) -> None:

@@ -308,7 +308,7 @@ STEPS_PER_BLOCK = 24
 """The most placements for each block in a search with one order of choices."""
 
 
-def search(blocks: live.Blocks, capacity: int) -> live.Ints | None:
+def search(blocks: Blocks, capacity: int) -> Ints | None:
     """Returns offsets in `capacity` bytes, (B,) int64; None if none were found.
 
     Blocks are placed from the bottom up, each as low as the blocks below it allow. The next block
@@ -335,7 +335,7 @@ class _Moments:
         load: For each moment the bytes that are needed.
     """
 
-    def __init__(self, blocks: live.Blocks) -> None:
+    def __init__(self, blocks: Blocks) -> None:
         # At one command the ends come before the begins.
         times = indexes.distinct(np.concatenate([blocks.begin * 2 + 1, blocks.end * 2]))
         is_begin = times % 2 == 1
@@ -420,7 +420,7 @@ FEW_BLOCKS = 400
 """The search, whose time is not linear in the number of blocks, runs up to this number."""
 
 
-def pack(blocks: live.Blocks) -> live.Ints:
+def pack(blocks: Blocks) -> Ints:
     """Finds an offset for every block, (B,) int64: those needed at one time do not overlap."""
     if not len(blocks.sizes):
         return blocks.sizes

@@ -46,7 +46,7 @@ from nnet3_graph.rules import (
 )
 from nnet3_graph.sets.bits import BitLayout, Bits
 
-__all__ = ["Cycle", "NodeRules", "node_groups", "node_rules", "node_users"]
+__all__ = ["Cycle", "NodeRules", "Rule", "node_groups", "node_rules", "node_users"]
 
 
 @remembered

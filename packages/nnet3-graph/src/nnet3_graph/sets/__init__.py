@@ -10,6 +10,7 @@ from nnet3_descriptors.lazy_exports import on_first_use
 
 if TYPE_CHECKING:
     from nnet3_graph.sets.bits import BitLayout as BitLayout
+    from nnet3_graph.sets.bits import Hull as Hull
     from nnet3_graph.sets.index_set import Grid as Grid
     from nnet3_graph.sets.index_set import IndexSet as IndexSet
     from nnet3_graph.sets.index_set import Patterns as Patterns

@@ -102,7 +102,7 @@ def chain_make_den_fst(
 
 
 def _write(fst: nnet3_training.Fst, name: str) -> None:
-    with nnet3_tables.opened_to_write(name) as target:
+    with streams.writable(name) as target:
         nnet3_training.write_fst(fst, target)
 
 

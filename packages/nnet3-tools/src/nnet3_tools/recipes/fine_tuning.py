@@ -233,7 +233,8 @@ def _maker_of_recordings(
     data: TuningData, origin: Origin, transcripts: graphs.Transcripts, step: int
 ) -> Callable[[str, Any], egs.Utterance]:
     """Returns a function that makes the utterance of a recording."""
-    from nnet3_speech import FeaturePipeline
+    from nnet3_runtime_cuda import RunError
+    from nnet3_speech import FeaturePipeline, SpeechError
 
     if data.online_ivectors:
         raise click.UsageError("--online-ivectors are for features; recordings have their own")
@@ -247,7 +248,7 @@ def _maker_of_recordings(
     def made(key: str, read: Callable[[], Recording]) -> egs.Utterance:
         try:
             found = pipeline.compute(*inputs.samples_of(read))
-        except nnet3_descriptors.Nnet3Error as error:
+        except (SpeechError, RunError) as error:
             raise nnet3_training.ExampleError(f"utterance '{key}': {error}") from error
         if origin.reads_ivectors and found.online_ivectors is None:
             raise click.ClickException(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from nnet3_training.egs.chunks import UtteranceChunk as UtteranceChunk
     from nnet3_training.egs.chunks import UtteranceSplitter as UtteranceSplitter
     from nnet3_training.egs.chunks import shuffled as shuffled
+    from nnet3_training.egs.examples import PathSupervision as PathSupervision
     from nnet3_training.egs.files import example_bytes as example_bytes
     from nnet3_training.egs.files import read_example as read_example
     from nnet3_training.egs.files import read_stored_matrix as read_stored_matrix

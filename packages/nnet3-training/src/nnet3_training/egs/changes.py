@@ -73,12 +73,14 @@ def _frame_step(output: ExampleOutput) -> int:
     """The distance in time of the frames of an output: Kaldi's frame subsampling factor.
 
     Raises:
-        ExampleError: the output has one frame only.
+        ExampleError: the output has fewer than two frames.
     """
     times = output.indexes[:, T]
-    later = times[times != times[0]]
+    later = times[times != times[:1]]
     if not later.size:
-        raise errors.ExampleError(f"output '{output.name}' has only one frame: its step is unknown")
+        raise errors.ExampleError(
+            f"output '{output.name}' has fewer than two frames: its step is unknown"
+        )
     return int(later[0] - times[0])
 
 

@@ -16,7 +16,7 @@ import itertools
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Self, TypeVar
+from typing import Self, TypeAlias, TypeVar
 
 import attrs
 import numpy as np
@@ -86,7 +86,7 @@ class CRandom:
         return self._shuffling.permutation(count)
 
 
-Random = CRandom | np.random.Generator
+Random: TypeAlias = "CRandom | np.random.Generator"
 """A source of random numbers."""
 
 

@@ -192,7 +192,11 @@ def read_stored_matrix(reader: files.Reader) -> StoredMatrix:
         ModelFileError: the file holds no matrix there.
     """
     if files.SparseMatrix.is_next(reader):
-        return _posteriors(files.SparseMatrix.read(reader))
+        at = reader.position
+        found = files.SparseMatrix.read(reader)
+        if len(found.splits) < 2:
+            reader.fail("a sparse matrix has no rows", at=at)
+        return _posteriors(found)
     if isinstance(reader, files.BinaryReader) and reader.next_is(*_COMPRESSED):
         matrix = reader.compressed_matrix()
         return matrix if matrix.header.rows else matrix.decompressed()

@@ -121,8 +121,8 @@ class Utterance:
             1; frames missing at the end have 0.
 
     Raises:
-        ExampleError: a field is of another kind, the period is below 1, or there are i-vectors, but
-            no rows of them.
+        ExampleError: a field is of another kind, the period is below 1, there are i-vectors, but
+            no rows of them, or weights of derivatives without a supervision of a 'chain' model.
     """
 
     key: str
@@ -143,6 +143,8 @@ class Utterance:
                 f"{where}expected SparsePosteriors or DenseTargets or ChainSupervision, found "
                 f"{type(known).__name__}"
             )
+        if self.deriv_weights is not None and not isinstance(known, PathSupervision):
+            raise ExampleError(f"{where}deriv_weights are for 'chain' models")
         if self.ivectors is not None:
             _check_matrix(self.ivectors, f"{where}i-vectors")
             if not len(self.ivectors):

@@ -181,9 +181,10 @@ def make_archives(
         folder: The folder to write; it exists only when all archives are complete.
 
     Raises:
-        RecipeError: there are too few utterances, or none is long enough; or they are not of the
-            kind that the objective needs, or have other dimensions than the network's.
-        ExampleError: an utterance does not make sense.
+        RecipeError: there are too few utterances, or none is long enough; or they have other
+            dimensions than the network's.
+        ExampleError: an utterance does not make sense, or is not of the kind that the objective
+            needs.
         FileError: a file of utterances cannot be read.
         OSError: the examples cannot be written.
     """

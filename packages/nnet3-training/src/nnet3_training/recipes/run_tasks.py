@@ -88,14 +88,20 @@ def combine(
 
     Raises:
         ExampleError: there are no models, no examples or none with weight, or they do not fit each
-            other; or no average has an objective that is finite.
+            other; or no average has an objective that is finite; or `max_objective_evaluations` is
+            no such number.
         NetworkError: the models differ in structure.
     """
     if not examples:
         raise errors.ExampleError("there are no examples to choose a combination by")
+    most = max_objective_evaluations
+    if isinstance(most, bool) or not isinstance(most, int | np.integer) or most < 1:
+        raise errors.ExampleError(
+            f"max_objective_evaluations must be an integer >= 1 (got {most!r})"
+        )
     if num_nnets < 1:
         raise errors.ExampleError("there are no models to combine")
-    step = -(-num_nnets // max_objective_evaluations)
+    step = -(-num_nnets // most)
     objectives: dict[int, float] = {}
     average = best = None
     for number, nnet in enumerate(nnets):

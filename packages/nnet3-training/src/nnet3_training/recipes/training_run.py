@@ -208,7 +208,7 @@ def train_recipe(
             another process trains in the folder.
         NetworkError: the network cannot have such a learning rate, or such a proportion of dropout.
         ExampleError: the network lacks the outputs of a 'chain' model, or the denominator does not
-            fit it.
+            fit it; or utterances are of another kind, or do not make sense.
         DeviceError: there is no such device.
         WorkerError: workers died at the same job three times.
         TrainingError: training has diverged in all jobs of an iteration.
