@@ -102,6 +102,17 @@ def test_channels(folder: Path, tmp_path: Path) -> None:
     assert {line.split()[1] for line in lines} == {"1", "2"}
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk(folder: Path) -> None:
+    """Where nothing can be written, the tool ends at once."""
+    command = program("nnet3-transcribe", folder, WAV, WAV)
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
+
+    assert done.returncode == 255
+    assert done.stderr.count(b"No space left on device") == 1
+
+
 def test_recordings_that_cannot_be_read(folder: Path, tmp_path: Path) -> None:
     """A recording that cannot be read is reported, and the others are transcribed."""
     shutil.copy(WAV, tmp_path / "b.wav")

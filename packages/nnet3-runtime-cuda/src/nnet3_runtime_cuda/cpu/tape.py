@@ -144,7 +144,8 @@ class NumpyTape(Recorder):
             # vector instructions; "positive" does not.
             self.multiply(source, 1.0, out)
         else:
-            self.record(partial(np.copyto, out, source), reads=(source,), writes=(out,))
+            call = partial(np.copyto, out, source, casting="unsafe")
+            self.record(call, reads=(source,), writes=(out,))
 
     def fill(self, value: float, out: Array) -> None:
         """out = value."""

@@ -232,7 +232,7 @@ def cuda_ordinal(device: str) -> int | None:
 
 def check_precision(name: str) -> None:
     """Raises a DeviceError if there is no precision of that name."""
-    if name not in COMPUTE_TYPE:
+    if name not in [*COMPUTE_TYPE]:  # also of what has no hash
         known = ", ".join(f"'{precision}'" for precision in COMPUTE_TYPE)
         raise DeviceError(f"unknown precision '{name}'; expected one of {known}")
 

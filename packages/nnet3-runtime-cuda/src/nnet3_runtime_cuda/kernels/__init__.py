@@ -1,4 +1,4 @@
-"""The arithmetic of components: a kernel class for each component type, found by `kernel_class`.
+"""The arithmetic of components: a kernel class for a component type or a few like it, found by `kernel_class`.
 
 Each family has a file. Kernels are plain array code over `Tape`. The docstrings of the
 classes have the formulas, with x for the input, y for the output, and dx, dy for the derivatives of

@@ -19,7 +19,7 @@ only later:
 The rules for an input:
 
 - Its blocks have equal numbers of columns. The last write to a block is one copy of a part of a
-  matrix (`matrix_copy` with factor 1); a block that is not a copy is its own origin.
+  matrix (`MatrixCopy` with factor 1); a block that is not a copy is its own origin.
 - All origins are the same columns of the same matrix. Each lies the same number of rows below that
   of the block before, and nothing has changed or freed them since.
 - A copy is left out if only such affine maps touch it until its matrix is freed.

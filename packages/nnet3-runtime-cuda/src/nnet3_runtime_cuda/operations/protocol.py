@@ -3,7 +3,7 @@
 Kernels read like plain array code, but their calls record and do not compute. Slicing, reshaping
 and every decision happen once, when a computation is lowered; a run repeats the recorded
 operations. Each machine records on its own tape: the processor's holds calls of NumPy (`cpu.tape`),
-a device's holds operations as data, from which it makes kernels (`cuda.record`).
+a device's holds operations as data, from which it makes kernels (`cuda.tape`).
 
 A run on a device has no steps on the host, so a kernel reads values only through these operations.
 The host makes the decisions that do not depend on values (which minibatches record statistics), by
