@@ -1,8 +1,8 @@
-"""The arithmetic of components: a kernel class for a component type or a few like it, found by `kernel_class`.
+"""The arithmetic of components: kernel classes, found by `kernel_class`.
 
-Each family has a file. Kernels are plain array code over `Tape`. The docstrings of the
-classes have the formulas, with x for the input, y for the output, and dx, dy for the derivatives of
-the objective with respect to them.
+A class serves one component type, or a few like it. Each family has a file. Kernels are plain array
+code over `Tape`. The docstrings of the classes have the formulas, with x for the input, y for the
+output, and dx, dy for the derivatives of the objective with respect to them.
 """
 
 from __future__ import annotations
