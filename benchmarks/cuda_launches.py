@@ -153,7 +153,7 @@ class Step:
         sizes = rows, columns, terms, math.prod(stack)
         if not split_products.is_faster(*sizes):
             return self.seconds
-        plan = split_products.plan_of(*sizes, MULTIPROCESSORS, WORKSPACE)
+        plan = split_products.tiling_of(*sizes, MULTIPROCESSORS, WORKSPACE)
         return max(plan.seconds, self.moved / BYTES, LEAST_PRODUCT)
 
 

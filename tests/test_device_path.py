@@ -21,7 +21,7 @@ from nnet3_descriptors import Nnet, vectorize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cuda import fusion
 from nnet3_runtime_cuda.cuda.platform import Gemm, Matrix
-from nnet3_runtime_cuda.cuda.split_products import plan_of, source_of
+from nnet3_runtime_cuda.cuda.split_products import source_of, tiling_of
 from other_processes import printed_by
 from reference_cases import (
     ReferenceCase,
@@ -158,7 +158,7 @@ def test_split_products_compile(architecture: str, transposed: bool, gap: int) -
         Matrix(address=256, stride=64 + gap, transposed=each) for each in (transposed, False, False)
     )
     gemm = Gemm(rows=64, columns=64, inner=64, a=a, b=b, out=out, beta=1.0, bias=256, relu=True)
-    plan = attrs.evolve(plan_of(64, 64, 64, 1, 132, 0), parts=1 + gap)
+    plan = attrs.evolve(tiling_of(64, 64, 64, 1, 132, 0), parts=1 + gap)
     compiler_of_cuda = nvrtc.installed()
     assert compiler_of_cuda is not None
     failed, log = compiler_of_cuda.compiled(

@@ -6,7 +6,7 @@ import math
 
 import attrs
 import numpy as np
-from emulated_device import plan_in_parts
+from emulated_device import tiling_in_parts
 from nnet3_runtime_cuda.cuda.platform import Gemm, Matrix, Platform
 from nnet3_runtime_cuda.cuda.split_products import bind, workspace_bytes
 
@@ -135,7 +135,7 @@ def run(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The output of the kernels and of float64, (batch, rows, columns)."""
     gemm, expected = placed(product, a, b, platform)
-    plan = plan_in_parts(gemm, product.parts)
+    plan = tiling_in_parts(gemm, product.parts)
     assert plan.parts == product.parts
     workspace = platform.allocate(max(workspace_bytes(gemm, plan), 4))
     bind(gemm, plan, platform.build, platform.launch, lambda: workspace)()

@@ -17,7 +17,7 @@ from nnet3_descriptors import vectorize
 from nnet3_runtime_cuda import DeviceMemoryError, NnetComputer, RunError
 from nnet3_runtime_cuda.cuda import split_products
 from nnet3_runtime_cuda.cuda.cupy_platform import CupyPlatform
-from nnet3_runtime_cuda.cuda.split_products import Plan, plan_of
+from nnet3_runtime_cuda.cuda.split_products import Tiling, tiling_of
 from random_components import TYPES, random_case
 from small_networks import network, stacked
 from strict_cupy import FakeArray, StrictCupy
@@ -120,13 +120,13 @@ def test_split_products(
     limits = {"LEAST_FLOP": 0, "LEAST_TERMS": 1, "MOST_PADDING": np.inf, "START_SECONDS": 0}
     for name, value in limits.items():
         monkeypatch.setattr(split_products, name, value)
-    plans: list[Plan] = []
+    tilings: list[Tiling] = []
 
-    def kept(*given: int) -> Plan:
-        plans.append(plan_of(*given))
-        return plans[-1]
+    def kept(*given: int) -> Tiling:
+        tilings.append(tiling_of(*given))
+        return tilings[-1]
 
-    monkeypatch.setattr(split_products, "plan_of", kept)
+    monkeypatch.setattr(split_products, "tiling_of", kept)
     nnet = network(LAYERS)
     exact, found = (
         bound(
@@ -152,8 +152,8 @@ def test_split_products(
         vectorize(each.device_nnet.current()) - vectorize(nnet) for each in (found, exact)
     )
     np.testing.assert_allclose(changed, expected, rtol=0, atol=tolerance * np.abs(expected).max())
-    assert len(plans) > 10
-    assert any(plan.parts > 1 for plan in plans)
+    assert len(tilings) > 10
+    assert any(plan.parts > 1 for plan in tilings)
 
 
 @pytest.mark.parametrize("is_there", [False, True])

@@ -1,4 +1,4 @@
-"""Products on tensor cores by split factors: the kernels, built for the processor, and their plans.
+"""Products on tensor cores by split factors: the kernels, built for the processor, and tilings.
 
 The stand-in for tensor cores (`host_shim.h`) has the layout of matrices of the PTX ISA. It rounds
 sums toward zero, as the tests of Fasi and others found for devices ("Numerical behavior of NVIDIA
@@ -16,7 +16,7 @@ from emulated_device import HostPlatform
 from nnet3_runtime_cuda import DeviceError
 from nnet3_runtime_cuda.cuda import split_products
 from nnet3_runtime_cuda.cuda.platform import Gemm, Matrix
-from nnet3_runtime_cuda.cuda.split_products import arguments_of, is_faster, plan_of
+from nnet3_runtime_cuda.cuda.split_products import arguments_of, is_faster, tiling_of
 from split_cases import H200, PRODUCTS, Product, factors, off, run
 
 
@@ -115,7 +115,7 @@ def test_faults_are_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
 
 
-# ---- plans ----
+# ---- tilings ----
 
 
 def test_which_products_are_split() -> None:
@@ -142,7 +142,7 @@ def test_which_products_are_split() -> None:
 def test_plans(sizes: tuple[int, int, int], tile: tuple[int, int], parts: int) -> None:
     """Few tiles with many terms are computed in parts, which cover all terms."""
     rows, columns, terms = sizes
-    plan = plan_of(rows, columns, terms, 1, *H200)
+    plan = tiling_of(rows, columns, terms, 1, *H200)
     assert (plan.tile, plan.parts) == (tile, parts)
     assert plan.tiles == -(-rows // tile[0]) * -(-columns // tile[1])
     assert (plan.parts - 1) * plan.terms < terms <= plan.parts * plan.terms
@@ -154,7 +154,7 @@ def test_plans(sizes: tuple[int, int, int], tile: tuple[int, int], parts: int) -
 def test_parts_fit_into_working_memory() -> None:
     """There are no more parts than the working memory holds."""
     for most in (0, 4 * 320 * 1536 * 3):
-        plan = plan_of(320, 1536, 13568, 1, 132, most)
+        plan = tiling_of(320, 1536, 13568, 1, 132, most)
         assert plan.parts == 1 if not most else 1 < plan.parts <= 3
 
 
@@ -165,7 +165,7 @@ def test_arguments_are_those_of_the_kernels() -> None:
         name: Matrix(address=64 * k, stride=10 + k, batch_stride=k) for k, name in enumerate(names)
     }
     gemm = Gemm(rows=5, columns=6, inner=7, bias=9, alpha_at=8, **matrices)
-    plan = plan_of(5, 6, 7, 1, *H200)
+    plan = tiling_of(5, 6, 7, 1, *H200)
     expected = {"bias": 9, "alpha": 8, "partial": 99, "rows": 5, "columns": 6, "inner": 7}
     expected |= {"terms": plan.terms, "parts": plan.parts}
     for name, matrix in matrices.items():

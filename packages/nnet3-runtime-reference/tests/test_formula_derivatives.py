@@ -305,11 +305,7 @@ def test_derivatives(name: str, seed: int) -> None:
     assert_gradient(made, x, dy, rng)
 
 
-@pytest.mark.parametrize(
-    "name",
-    # The weights of attention, which can be part of its output, are of double precision.
-    [name for name, case in CASES.items() if "output-context=true" not in case.options],
-)
+@pytest.mark.parametrize("name", CASES)
 def test_single_precision(name: str) -> None:
     """With float32, all arithmetic is in float32, and near to that in float64."""
     made, x, rng = drawn(name, 0)

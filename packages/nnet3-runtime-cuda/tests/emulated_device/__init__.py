@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from emulated_device.dry_run import DryRun
-from emulated_device.host_platform import HostPlatform, compiler, kernel_names, plan_in_parts
+from emulated_device.host_platform import HostPlatform, compiler, kernel_names, tiling_in_parts
 
-__all__ = ["DryRun", "HostPlatform", "compiler", "kernel_names", "plan_in_parts"]
+__all__ = ["DryRun", "HostPlatform", "compiler", "kernel_names", "tiling_in_parts"]

@@ -25,10 +25,10 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_runtime_cuda import DeviceError
-from nnet3_runtime_cuda.cuda.cupy_platform import Workspace
+from nnet3_runtime_cuda.cuda.cupy_platform import ProductMemory
 from nnet3_runtime_cuda.cuda.platform import Call, Gemm, Properties
 from nnet3_runtime_cuda.cuda.recorded import C_TYPES
-from nnet3_runtime_cuda.cuda.split_products import TERMS, Plan, bind, plan_of, workspace_bytes
+from nnet3_runtime_cuda.cuda.split_products import TERMS, Tiling, bind, tiling_of, workspace_bytes
 
 from emulated_device.dry_run import check_launch
 from emulated_device.host_memory import BY_HOST, HostMemory, Stretch
@@ -206,16 +206,16 @@ class HostPlatform:
         element = (address - argument) // SIZES[kind.removesuffix("*").strip()]
         return f"; element {element} of argument {number} ({kind} {name})"
 
-    def workspace(self) -> Workspace:
+    def workspace(self) -> ProductMemory:
         """See Platform."""
-        return Workspace(self)
+        return ProductMemory(self)
 
     def gemm(self, product: Gemm, workspace: object = None) -> Call:
         """Binds a product to addresses."""
         if self._split:
-            shared = workspace if isinstance(workspace, Workspace) else self.workspace()
+            shared = workspace if isinstance(workspace, ProductMemory) else self.workspace()
             wanted = 1 + (product.rows + product.columns + product.inner) % MOST_PARTS
-            plan = plan_in_parts(product, wanted)
+            plan = tiling_in_parts(product, wanted)
             shared.reserve(workspace_bytes(product, plan))
             return bind(product, plan, self.build, self.launch, shared.address)
         if not self._strict:
@@ -251,12 +251,12 @@ class HostPlatform:
         """Nothing: calls are done when they return."""
 
 
-def plan_in_parts(product: Gemm, wanted: int) -> Plan:
+def tiling_in_parts(product: Gemm, wanted: int) -> Tiling:
     """A plan with so many parts, if there are enough terms; small products would have one."""
     sizes = product.rows, product.columns, product.inner, product.batch
     terms = -(-product.inner // (wanted * TERMS)) * TERMS
     parts = -(-product.inner // terms)
-    return attrs.evolve(plan_of(*sizes, *SMALL_DEVICE), parts=parts, terms=terms)
+    return attrs.evolve(tiling_of(*sizes, *SMALL_DEVICE), parts=parts, terms=terms)
 
 
 def kernel_names(source: str) -> list[str]:

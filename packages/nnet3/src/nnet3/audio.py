@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors import AcousticModel, Nnet, parse_config, read_model
 from nnet3_descriptors.files import read_file
-from nnet3_descriptors.values import NotCopied
+from nnet3_descriptors.values import NotCopied, changing
 from nnet3_runtime_cuda import RunError
 from nnet3_runtime_cuda.arrays import FloatArray, as_array
 
@@ -247,7 +247,6 @@ class AudioStream(NotCopied):
         self._ivectors = np.empty((0, source.pipeline.ivector_dim), np.float32)
         self._first_row = 0  # the number of the first of these i-vectors
         self._unchecked: list[npt.NDArray[Any]] | None = []  # samples whose units are not known
-        self._is_broken = False
 
     def __repr__(self) -> str:
         return f"<AudioStream: {self._source!r}, {self.stream!r}>"
@@ -307,15 +306,13 @@ class AudioStream(NotCopied):
         """
         from nnet3_speech import SpeechError
 
-        if self._is_broken:
-            raise RunError("an error broke off this recording: begin another audio_stream")
-        self._is_broken = True
+        refusal = "an error broke off this recording: begin another audio_stream"
         try:
-            yield
+            with changing(self, RunError(refusal)):
+                yield
         except SpeechError:  # of samples that were not taken; else the source is broken off
-            self._is_broken = False
+            self.is_broken = False
             raise
-        self._is_broken = False
 
     def _with_unchecked(self, values: npt.NDArray[Any]) -> list[npt.NDArray[Any]] | None:
         """The samples whose units are not known, with those of a push; None if there are no more.

@@ -239,18 +239,20 @@ class CupyPlatform:
 
         return run
 
-    def workspace(self) -> Workspace:
+    def workspace(self) -> ProductMemory:
         """See Platform."""
-        return Workspace(self)
+        return ProductMemory(self)
 
     def gemm(self, product: Gemm, workspace: object = None) -> Call:
         """See Platform."""
-        shared = workspace if isinstance(workspace, Workspace) else self.workspace()
+        shared = workspace if isinstance(workspace, ProductMemory) else self.workspace()
         sizes = product.rows, product.columns, product.inner, product.batch
         if self._precision == "fp32x3" and split_products.is_faster(*sizes):
-            plan = split_products.plan_of(*sizes, self._multiprocessors, self._max_workspace)
-            shared.reserve(split_products.workspace_bytes(product, plan))
-            return split_products.bind(product, plan, self._built_once, self.launch, shared.address)
+            tiling = split_products.tiling_of(*sizes, self._multiprocessors, self._max_workspace)
+            shared.reserve(split_products.workspace_bytes(product, tiling))
+            return split_products.bind(
+                product, tiling, self._built_once, self.launch, shared.address
+            )
         with self._current("binding a matrix product"):
             try:
                 return self._bound(product, shared)
@@ -275,7 +277,7 @@ class CupyPlatform:
             self._split_kernels[source] = self.build(source, kernels)
         return self._split_kernels[source]
 
-    def _bound(self, product: Gemm, workspace: Workspace) -> Call:
+    def _bound(self, product: Gemm, workspace: ProductMemory) -> Call:
         workspace_bytes, queue = self._blas.bind(
             product,
             precision=self._precision,
@@ -356,7 +358,7 @@ class _Current:
             raise DeviceError(f"{self._about}: {error}") from None
 
 
-class Workspace:
+class ProductMemory:
     """Memory that products use in turn, all of which run on one branch of one stream."""
 
     def __init__(self, platform: CupyPlatform) -> None:

@@ -62,7 +62,7 @@ MOST_OF_GRID = 65535
 
 
 @attrs.frozen
-class Plan:
+class Tiling:
     """How a product is computed.
 
     Attributes:
@@ -91,10 +91,10 @@ def is_faster(rows: int, columns: int, inner: int, batch: int = 1) -> bool:
     )
 
 
-def plan_of(
+def tiling_of(
     rows: int, columns: int, inner: int, batch: int, multiprocessors: int, most_bytes: int
-) -> Plan:
-    """The fastest plan by the model.
+) -> Tiling:
+    """The fastest one by the model.
 
     Args:
         rows: Of the output.
@@ -108,7 +108,7 @@ def plan_of(
     tile = min(TILES, key=lambda each: _padded(rows, columns, each))
     tiles = _padded(rows, columns, tile) // (tile[0] * tile[1])
     step_seconds = 2 * tile[0] * tile[1] * TERMS * multiprocessors / FLOPS
-    plans = []
+    tilings = []
     for wanted in range(1, MOST_PARTS + 1):
         terms = -(-inner // (wanted * TERMS)) * TERMS
         parts = -(-inner // terms)
@@ -118,8 +118,8 @@ def plan_of(
         seconds = rounds * (terms // TERMS + START_STEPS) * step_seconds
         if parts > 1:
             seconds += START_SECONDS + 2 * parts * part_bytes / BYTES
-        plans.append(Plan(tile, tiles, parts, terms, seconds))
-    return min(plans, key=lambda plan: plan.seconds)
+        tilings.append(Tiling(tile, tiles, parts, terms, seconds))
+    return min(tilings, key=lambda tiling: tiling.seconds)
 
 
 def _padded(rows: int, columns: int, tile: tuple[int, int]) -> int:
@@ -339,13 +339,13 @@ extern "C" __global__ void __launch_bounds__(256) sum_of_parts(PARAMETERS) {
 """
 
 
-def source_of(product: Gemm, plan: Plan) -> str:
+def source_of(product: Gemm, tiling: Tiling) -> str:
     """The kernels of all products of this form, whatever their sizes and addresses."""
-    in_parts = plan.parts > 1
+    in_parts = tiling.parts > 1
     pairs = product.columns if in_parts else _common(product.out)
     defined = {
-        "TILE_ROWS": plan.tile[0],
-        "TILE_COLUMNS": plan.tile[1],
+        "TILE_ROWS": tiling.tile[0],
+        "TILE_COLUMNS": tiling.tile[1],
         "A_ALONG_TERMS": int(not product.a.transposed),
         "B_ALONG_TERMS": int(product.b.transposed),
         "A_WIDTH": 4 if _common(product.a) % 4 == 0 else 1,
@@ -369,17 +369,17 @@ def _common(matrix: Matrix) -> int:
 # ---- binding ----
 
 
-def workspace_bytes(product: Gemm, plan: Plan) -> int:
+def workspace_bytes(product: Gemm, tiling: Tiling) -> int:
     """The working memory that a product needs."""
     size = product.batch * product.rows * product.columns
-    return 4 * plan.parts * size if plan.parts > 1 else 0
+    return 4 * tiling.parts * size if tiling.parts > 1 else 0
 
 
-def arguments_of(product: Gemm, plan: Plan, workspace: int) -> tuple[int, ...]:
+def arguments_of(product: Gemm, tiling: Tiling, workspace: int) -> tuple[int, ...]:
     """The arguments of both kernels, see `PARAMETERS`; workspace: the address of the memory."""
     g, addend = product, product.addend or product.out
     pointers = g.a.address, g.b.address, g.out.address, addend.address, g.bias, g.alpha_at
-    sizes = g.rows, g.columns, g.inner, plan.terms, plan.parts
+    sizes = g.rows, g.columns, g.inner, tiling.terms, tiling.parts
     matrices = g.a, g.b, g.out, addend
     strides = [matrix.stride for matrix in matrices]
     return *pointers, workspace, *sizes, *strides, *(each.batch_stride for each in matrices)
@@ -387,7 +387,7 @@ def arguments_of(product: Gemm, plan: Plan, workspace: int) -> tuple[int, ...]:
 
 def bind(
     product: Gemm,
-    plan: Plan,
+    tiling: Tiling,
     build: Callable[[str, Sequence[str]], Mapping[str, object]],
     launch: Callable[..., Call],
     workspace: Callable[[], int],
@@ -396,20 +396,20 @@ def bind(
 
     Args:
         product: The product.
-        plan: How it is computed.
+        tiling: How it is computed.
         build: `Platform.build`.
         launch: `Platform.launch`.
         workspace: The address of the working memory, asked for when the product runs.
     """
-    grids = {KERNEL: (plan.tiles, plan.parts, product.batch)}
-    if plan.parts > 1:
+    grids = {KERNEL: (tiling.tiles, tiling.parts, product.batch)}
+    if tiling.parts > 1:
         grids[SUM_KERNEL] = -(-product.rows * product.columns // THREADS), product.batch, 1
-    kernels = build(source_of(product, plan), tuple(grids))
+    kernels = build(source_of(product, tiling), tuple(grids))
     calls: list[Call] = []
 
     def run() -> None:
         if not calls:
-            arguments = arguments_of(product, plan, workspace())
+            arguments = arguments_of(product, tiling, workspace())
             calls.extend(
                 launch(kernels[name], grid, (THREADS, 1, 1), arguments)
                 for name, grid in grids.items()

@@ -1,8 +1,8 @@
 """From a compiled computation to calls bound to memory.
 
-First `plan` decides the changes, by the rules in `recurrences` and `splices`, which read a `Trace`
-of the commands' accesses. Then `lower` goes over the commands, with their state in a `binding` and
-the matrices in an `arena`. All use `areas` for the parts that submatrices cover.
+First `plan` decides the changes, by the rules in `recurrences` and `splices`, which read the
+`MatrixUses` of the commands. Then `lower` goes over the commands, with their state in a `binding`
+and the matrices in an `arena`. All use `areas` for the parts that submatrices cover.
 """
 
 from __future__ import annotations

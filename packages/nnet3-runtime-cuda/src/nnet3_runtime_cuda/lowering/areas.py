@@ -1,7 +1,7 @@
 """Areas of matrices: the rows and columns that submatrices cover, and what commands do with them.
 
-`PendingZeros` are the areas still to be zeroed; `Trace` has the accesses of all commands, for all
-rules of the plan.
+`PendingZeros` are the areas still to be zeroed; `MatrixUses` has the accesses of all commands,
+for all rules of the plan.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Use(NamedTuple):
     changes: bool
 
 
-class Trace:
+class MatrixUses:
     """The uses of all matrices, in the order of the commands.
 
     Attributes:

@@ -1,10 +1,10 @@
 """The plan of a computation: all changes of lowering, as a value, before anything is bound.
 
 A plan names the commands that are replaced or moved, and the work in their place. All other
-commands are bound as they are. The rules read one `Trace` of the commands' accesses: `recurrences`
-finds products and parameters that steps share, and `splices` inputs whose rows lie in another
-matrix. They are for training, and for networks that `nnet3_descriptors.editing.for_inference` has
-not rewritten.
+commands are bound as they are. The rules read one `MatrixUses` of the commands: `recurrences` finds
+products and parameters that steps share, and `splices` inputs whose rows lie in another matrix.
+They are for training, and for networks that `nnet3_descriptors.editing.for_inference` has not
+rewritten.
 
 Positions are those of the commands (c12 is the command at position 12); rows and columns are
 counted from 0.
@@ -21,7 +21,7 @@ from nnet3_descriptors import Nnet
 
 from nnet3_runtime_cuda.device import DeviceNnet
 from nnet3_runtime_cuda.lowering import recurrences, splices
-from nnet3_runtime_cuda.lowering.areas import Trace
+from nnet3_runtime_cuda.lowering.areas import MatrixUses
 from nnet3_runtime_cuda.lowering.recurrences import (
     Factor,
     Step,
@@ -124,23 +124,23 @@ def plan_with(nnet: Nnet, computation: NnetComputation, can: Capabilities) -> Pl
         computation: A computation of it, which has passed `check_runnable`.
         can: The capabilities of the machine.
     """
-    trace = Trace(computation)
+    uses = MatrixUses(computation)
     most = can.most_step_rows
-    early = StepProduct.by_position(known_inputs(trace, can.can_split, can.rows_at_once, most))
+    early = StepProduct.by_position(known_inputs(uses, can.can_split, can.rows_at_once, most))
     late = StepProduct.by_position(
-        deferred_derivatives(trace, can.can_split, can.late_rows_at_once, most)
+        deferred_derivatives(uses, can.can_split, can.late_rows_at_once, most)
     )
-    inputs, idle, left_out = splices.spliced_inputs(trace, can.gains_by_taps)
+    inputs, idle, left_out = splices.spliced_inputs(uses, can.gains_by_taps)
     skipped = {at: step.columns for at, (_, step) in (early | late).items()}
 
     def size(factor: Factor) -> int:
         component = nnet.components[factor.component]
         return component.output_dim * (component.input_dim - factor.skipped)
 
-    panels, panel_memory, panel_sizes = step_panels(trace, can.gains_by_panels, skipped, size)
+    panels, panel_memory, panel_sizes = step_panels(uses, can.gains_by_panels, skipped, size)
     derivatives = {
         at: each
-        for at, each in splices.spliced_derivatives(trace, can.gains_by_taps)
+        for at, each in splices.spliced_derivatives(uses, can.gains_by_taps)
         # The taps of a command's input are the same, or it has none.
         if at not in inputs or inputs[at].offsets == each.taps.offsets
     }

@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 from nnet3_computation import commands as c
 
-from nnet3_runtime_cuda.lowering.areas import Area, Trace
+from nnet3_runtime_cuda.lowering.areas import Area, MatrixUses
 
 MOST_STEP_ROWS = 48
 """A step with more rows than this has a fast product of its own on a processor."""
@@ -131,7 +131,7 @@ def _products(
 
 
 def known_inputs(
-    trace: Trace,
+    uses: MatrixUses,
     can_split: Callable[[int], bool],
     rows_at_once: Callable[[int], int],
     most_rows: int,
@@ -151,17 +151,17 @@ def known_inputs(
     The copies are left in place, as backward commands may need them.
 
     Args:
-        trace: The accesses of the commands; only forward commands matter.
+        uses: The accesses of the commands; only forward commands matter.
         can_split: Whether the component of a number is an affine map, which can be computed for
             some columns of its input at a time.
         rows_at_once: The approximate number of rows to compute at a time, by component.
         most_rows: The most rows of a step that gains.
     """
     series: dict[tuple[int, int], list[Step]] = defaultdict(list)
-    for position in range(trace.computation.forward_end):
-        command = trace.commands[position]
+    for position in range(uses.computation.forward_end):
+        command = uses.commands[position]
         if isinstance(command, c.Propagate) and can_split(command.component):
-            step = _known(trace, position, command, most_rows)
+            step = _known(uses, position, command, most_rows)
             if step is not None:
                 series[step.component, step.area.matrix].append(step)
 
@@ -172,44 +172,44 @@ def known_inputs(
         is_beside = area.row == last.row_end or area.row_end == last.row
         if not is_beside or (area.column, area.column_end) != (last.column, last.column_end):
             return False
-        if not trace.is_one_round(before.position, step.position):
+        if not uses.is_one_round(before.position, step.position):
             return False
-        return not trace.is_rewritten(area.matrix, before.position - 1, step.position)
+        return not uses.is_rewritten(area.matrix, before.position - 1, step.position)
 
     for (component, _), steps in series.items():
         yield from _products(steps, rows_at_once(component), FEWEST_EARLY, continues)
 
 
-def _known(trace: Trace, position: int, command: c.Propagate, most_rows: int) -> Step | None:
+def _known(uses: MatrixUses, position: int, command: c.Propagate, most_rows: int) -> Step | None:
     """The step that a command is, if the first columns of its input are known."""
-    area = trace.areas[command.input]
-    found = _copy_of_first_columns(trace, area, position) if area.rows <= most_rows else None
+    area = uses.areas[command.input]
+    found = _copy_of_first_columns(uses, area, position) if area.rows <= most_rows else None
     if found is None:
         return None
     copied_at, source = found
-    if trace.is_rewritten(source.matrix, copied_at, position):
+    if uses.is_rewritten(source.matrix, copied_at, position):
         return None
-    is_freed = trace.is_freed(source.matrix, position)
+    is_freed = uses.is_freed(source.matrix, position)
     return Step(position, command.component, source, source.columns, is_freed=is_freed)
 
 
-def _copy_of_first_columns(trace: Trace, area: Area, before: int) -> tuple[int, Area] | None:
+def _copy_of_first_columns(uses: MatrixUses, area: Area, before: int) -> tuple[int, Area] | None:
     """The copy in the first columns of an area: its position and its source."""
     later = []
-    for use in trace.changes_before(area.matrix, before):
+    for use in uses.changes_before(area.matrix, before):
         if not use.area.overlaps(area._replace(column_end=area.column + 1)):
             later.append(use.area)
             continue
-        command = trace.commands[use.position]
+        command = uses.commands[use.position]
         if not isinstance(command, c.MatrixCopy) or command.alpha != 1.0:
             return None
-        copied, source = use.area, trace.areas[command.input]
+        copied, source = use.area, uses.areas[command.input]
         is_prefix = copied.column == area.column and copied.column_end < area.column_end
         if not is_prefix or (copied.row, copied.row_end) != (area.row, area.row_end):
             return None
         if any(other.overlaps(copied) for other in later):
             return None
-        return (use.position, source) if trace.is_one_round(use.position, before) else None
+        return (use.position, source) if uses.is_one_round(use.position, before) else None
     return None
 
 
@@ -217,7 +217,7 @@ def _copy_of_first_columns(trace: Trace, area: Area, before: int) -> tuple[int, 
 
 
 def deferred_derivatives(
-    trace: Trace, can_split: Callable[[int], bool], rows_at_once: int, most_rows: int
+    uses: MatrixUses, can_split: Callable[[int], bool], rows_at_once: int, most_rows: int
 ) -> Iterator[StepProduct]:
     """Finds all steps whose derivative can in part be put off.
 
@@ -231,28 +231,28 @@ def deferred_derivatives(
     - Nothing touches the target between the copy and the product, whichever comes first.
 
     Args:
-        trace: The accesses of the commands; only backward commands matter.
+        uses: The accesses of the commands; only backward commands matter.
         can_split: See `known_inputs`.
         rows_at_once: The approximate number of rows to compute at a time.
         most_rows: The most rows of a step that gains.
     """
     series: dict[tuple[int, int, int, int], list[Step]] = defaultdict(list)
     kept: dict[Area, tuple[int, Area]] = {}
-    for position in range(trace.computation.forward_end + 1, len(trace.commands)):
-        command = trace.commands[position]
+    for position in range(uses.computation.forward_end + 1, len(uses.commands)):
+        command = uses.commands[position]
         if isinstance(command, c.MatrixCopy) and command.alpha == 1.0:
-            kept[trace.areas[command.input]] = position, trace.areas[command.output]
+            kept[uses.areas[command.input]] = position, uses.areas[command.output]
         if not (isinstance(command, c.BackpropNoModelUpdate) and command.input_deriv):
             continue
-        rows = trace.areas[command.input_deriv].rows
+        rows = uses.areas[command.input_deriv].rows
         if rows <= most_rows and can_split(command.component):
-            step = _deferred(trace, position, command, kept)
+            step = _deferred(uses, position, command, kept)
             if step is not None and step.target is not None:
                 kind = step.component, step.target.matrix, step.area.matrix, step.columns
                 series[kind].append(step)
 
     def touched(area: Area | None, after: int, before: int, *, changes_only: bool) -> bool:
-        return area is not None and trace.is_touched(area, after, before, changes_only=changes_only)
+        return area is not None and uses.is_touched(area, after, before, changes_only=changes_only)
 
     def continues(chunk: list[Step]) -> bool:
         """Whether all steps of a chunk can wait until the last one."""
@@ -274,22 +274,22 @@ def deferred_derivatives(
 
 
 def _deferred(
-    trace: Trace,
+    uses: MatrixUses,
     position: int,
     command: c.BackpropNoModelUpdate,
     kept: Mapping[Area, tuple[int, Area]],
 ) -> Step | None:
     """The step that a command is, if the first columns of its input derivative are only copied."""
-    area = trace.areas[command.input_deriv]
-    if area != trace.wholes[area.matrix] or not trace.is_zeroed(area.matrix, position):
+    area = uses.areas[command.input_deriv]
+    if area != uses.wholes[area.matrix] or not uses.is_zeroed(area.matrix, position):
         return None
-    copy = _only_copy(trace, position, area)
+    copy = _only_copy(uses, position, area)
     if copy is None:
         return None
     copied, target = copy
-    derivative = trace.areas[command.output_deriv]
+    derivative = uses.areas[command.output_deriv]
     since, area = kept.get(derivative, (position, derivative))
-    if trace.is_touched(derivative, since, position, changes_only=True):
+    if uses.is_touched(derivative, since, position, changes_only=True):
         since, area = position, derivative
     return Step(
         position,
@@ -302,12 +302,12 @@ def _deferred(
     )
 
 
-def _only_copy(trace: Trace, position: int, whole: Area) -> tuple[int, Area] | None:
+def _only_copy(uses: MatrixUses, position: int, whole: Area) -> tuple[int, Area] | None:
     """The copy of the first columns of a whole matrix that is the only use of them."""
     copy: tuple[int, Area] | None = None
     split, rest = whole.column_end, []
-    for use in trace.between(whole.matrix, position, len(trace.commands)):
-        command, area = trace.commands[use.position], use.area
+    for use in uses.between(whole.matrix, position, len(uses.commands)):
+        command, area = uses.commands[use.position], use.area
         if isinstance(command, c.DeallocMatrix):
             break
         if area.column > 0:
@@ -317,7 +317,7 @@ def _only_copy(trace: Trace, position: int, whole: Area) -> tuple[int, Area] | N
             return None
         if command.alpha != 1.0 or area.rows != whole.rows:
             return None
-        split, copy = area.column_end, (use.position, trace.areas[command.output])
+        split, copy = area.column_end, (use.position, uses.areas[command.output])
     is_apart = split < whole.column_end and all(area.column >= split for area in rest)
     return copy if is_apart else None
 
@@ -340,7 +340,7 @@ class Factor(NamedTuple):
 
 
 def step_panels(
-    trace: Trace,
+    uses: MatrixUses,
     gains: Callable[[int, int], bool],
     skipped: Mapping[int, int],
     size: Callable[[Factor], int],
@@ -356,7 +356,7 @@ def step_panels(
       not share memory.
 
     Args:
-        trace: The accesses of the commands.
+        uses: The accesses of the commands.
         gains: Whether a component's products of some rows are faster with parameters in panels.
         skipped: By position, the first columns of A that products of several steps take over.
         size: The number of elements of a factor.
@@ -366,14 +366,14 @@ def step_panels(
         many elements each memory has.
     """
     positions: dict[Factor, list[int]] = defaultdict(list)
-    for position, command in enumerate(() if trace.label is not None else trace.commands):
+    for position, command in enumerate(() if uses.label is not None else uses.commands):
         if isinstance(command, c.Propagate):
             submatrix, is_backward = command.output, False
         elif isinstance(command, c.BackpropNoModelUpdate):
             submatrix, is_backward = command.output_deriv, True
         else:
             continue
-        if gains(command.component, trace.areas[submatrix].rows):
+        if gains(command.component, uses.areas[submatrix].rows):
             factor = Factor(command.component, is_backward, skipped.get(position, 0))
             positions[factor].append(position)
     numbers, sizes = placed(positions, size)
@@ -397,8 +397,8 @@ def placed(
             continue
         free = (
             number
-            for number, (_, uses) in enumerate(memories)
-            if all(last < begin or end < first for begin, end in uses)
+            for number, (_, taken) in enumerate(memories)
+            if all(last < begin or end < first for begin, end in taken)
         )
         numbers[factor] = next(free, len(memories))
         if numbers[factor] == len(memories):

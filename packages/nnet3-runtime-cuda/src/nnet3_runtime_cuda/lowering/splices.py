@@ -41,7 +41,7 @@ from typing import NamedTuple
 
 from nnet3_computation import commands as c
 
-from nnet3_runtime_cuda.lowering.areas import Area, Trace, Use, is_end
+from nnet3_runtime_cuda.lowering.areas import Area, MatrixUses, Use, is_end
 from nnet3_runtime_cuda.lowering.recurrences import MOST_STEP_ROWS
 
 FEWEST_ROWS = MOST_STEP_ROWS + 1
@@ -106,12 +106,12 @@ class SplicedDerivative(NamedTuple):
 
 
 def spliced_inputs(
-    trace: Trace, gains: GainsByTaps
+    uses: MatrixUses, gains: GainsByTaps
 ) -> tuple[dict[int, Taps], frozenset[int], frozenset[int]]:
     """Finds all affine maps that can read rows at the source of the copies of their input.
 
     Args:
-        trace: The accesses of the commands.
+        uses: The accesses of the commands.
         gains: Whether a component computes with taps.
 
     Returns:
@@ -119,30 +119,30 @@ def spliced_inputs(
         whose input's matrix no command writes to any more, so that its memory may be used for other
         things while the command runs. And the positions of copies that no command needs any more.
     """
-    if trace.label is not None:
+    if uses.label is not None:
         return {}, frozenset(), frozenset()
-    found = dict(_inputs(trace, gains))
-    left_out = frozenset(_needless(trace, {at: copies for at, (_, copies) in found.items()}))
-    idle = frozenset(_idle(trace, found.keys(), left_out))
+    found = dict(_inputs(uses, gains))
+    left_out = frozenset(_needless(uses, {at: copies for at, (_, copies) in found.items()}))
+    idle = frozenset(_idle(uses, found.keys(), left_out))
     return {at: taps for at, (taps, _) in found.items()}, idle, left_out
 
 
 def spliced_derivatives(
-    trace: Trace, gains: GainsByTaps
+    uses: MatrixUses, gains: GainsByTaps
 ) -> Iterator[tuple[int, SplicedDerivative]]:
     """Finds the input derivatives whose blocks an affine map can add up, with its position.
 
     Args:
-        trace: The accesses of the commands.
+        uses: The accesses of the commands.
         gains: Whether a component computes with taps.
     """
-    if trace.label is not None:
+    if uses.label is not None:
         return
-    for position, command in enumerate(trace.commands):
+    for position, command in enumerate(uses.commands):
         if not isinstance(command, c.Backprop | c.BackpropNoModelUpdate):
             continue
         if command.input_deriv:
-            derivative = _derivative(trace, position, trace.areas[command.input_deriv])
+            derivative = _derivative(uses, position, uses.areas[command.input_deriv])
             if derivative is not None:
                 taps = derivative.taps
                 if gains(command.component, taps.rows, taps.offsets):
@@ -152,31 +152,31 @@ def spliced_derivatives(
 # ---- inputs ----
 
 
-def _inputs(trace: Trace, gains: GainsByTaps) -> Iterator[tuple[int, tuple[Taps, _Copies]]]:
+def _inputs(uses: MatrixUses, gains: GainsByTaps) -> Iterator[tuple[int, tuple[Taps, _Copies]]]:
     """Positions of affine maps, the taps of their input, and positions of the copies."""
-    for position, command in enumerate(trace.commands):
+    for position, command in enumerate(uses.commands):
         if not isinstance(command, c.Propagate | c.Backprop):
             continue
         submatrix = input_of(command)
-        found = _input(trace, position, trace.areas[submatrix]) if submatrix else None
+        found = _input(uses, position, uses.areas[submatrix]) if submatrix else None
         if found is not None and gains(command.component, found[0].rows, found[0].offsets):
             yield position, found
 
 
-def _input(trace: Trace, position: int, area: Area) -> tuple[Taps, _Copies] | None:
+def _input(uses: MatrixUses, position: int, area: Area) -> tuple[Taps, _Copies] | None:
     """The taps of an input, if it is a splice."""
     if area.rows < FEWEST_ROWS:
         return None
     origins, copies = [], []
-    for block in _blocks_of(area, _width(trace, area, position)):
-        copy = _copy(trace, block, position)
+    for block in _blocks_of(area, _width(uses, area, position)):
+        copy = _copy(uses, block, position)
         if copy is None:
             origins.append(block)
             continue
         at, target, copied = copy
         shift = copied.row - target.row
         origin = copied._replace(row=block.row + shift, row_end=block.row_end + shift)
-        if trace.is_touched(origin, at, position, changes_only=True):
+        if uses.is_touched(origin, at, position, changes_only=True):
             return None
         origins.append(origin)
         copies.append(at)
@@ -184,84 +184,84 @@ def _input(trace: Trace, position: int, area: Area) -> tuple[Taps, _Copies] | No
     return None if taps is None else (taps, tuple(copies))
 
 
-def _width(trace: Trace, area: Area, before: int) -> int:
+def _width(uses: MatrixUses, area: Area, before: int) -> int:
     """Columns of the last copy to a part of an area; all columns if there is none."""
-    for use in reversed(trace.between(area.matrix, -1, before)):
-        is_copy = isinstance(trace.commands[use.position], c.MatrixCopy)
+    for use in reversed(uses.between(area.matrix, -1, before)):
+        is_copy = isinstance(uses.commands[use.position], c.MatrixCopy)
         if is_copy and use.changes and use.area.overlaps(area):
             return use.area.columns
     return area.columns
 
 
-def _copy(trace: Trace, block: Area, before: int) -> tuple[int, Area, Area] | None:
+def _copy(uses: MatrixUses, block: Area, before: int) -> tuple[int, Area, Area] | None:
     """The copy that was the last to write to a block: position, target, source.
 
     None if the last to do so was another command, or wrote only a part of it.
     """
-    for use in reversed(trace.between(block.matrix, -1, before)):
+    for use in reversed(uses.between(block.matrix, -1, before)):
         if use.changes and use.area.overlaps(block):
-            command = trace.commands[use.position]
+            command = uses.commands[use.position]
             is_copy = isinstance(command, c.MatrixCopy) and command.alpha == 1.0
             if not (is_copy and use.area.contains(block)):
                 return None
             assert isinstance(command, c.MatrixCopy)
-            return use.position, use.area, trace.areas[command.input]
+            return use.position, use.area, uses.areas[command.input]
     return None
 
 
-def _needless(trace: Trace, copies: Mapping[int, _Copies]) -> Iterator[int]:
+def _needless(uses: MatrixUses, copies: Mapping[int, _Copies]) -> Iterator[int]:
     """Positions of the copies that are read only by affine maps that do not need them.
 
     `copies` has these for the position of each affine map.
     """
     for copy in {copy for group in copies.values() for copy in group}:
-        command = trace.commands[copy]
+        command = uses.commands[copy]
         assert isinstance(command, c.MatrixCopy)
-        area = trace.areas[command.output]
-        for use in trace.between(area.matrix, copy, len(trace.commands)):
-            if is_end(trace.commands[use.position]):
+        area = uses.areas[command.output]
+        for use in uses.between(area.matrix, copy, len(uses.commands)):
+            if is_end(uses.commands[use.position]):
                 yield copy
                 break
             if use.area.overlaps(area) and copy not in copies.get(use.position, ()):
                 break
 
 
-def _idle(trace: Trace, positions: Collection[int], left_out: frozenset[int]) -> Iterator[int]:
+def _idle(uses: MatrixUses, positions: Collection[int], left_out: frozenset[int]) -> Iterator[int]:
     """The affine maps, of some positions, whose input's matrix holds nothing."""
     inputs: dict[int, Area] = {}
     for position in positions:
-        command = trace.commands[position]
+        command = uses.commands[position]
         assert isinstance(command, c.Propagate | c.Backprop)
-        inputs[position] = trace.areas[input_of(command)]
+        inputs[position] = uses.areas[input_of(command)]
     for position, area in inputs.items():
-        uses = trace.between(area.matrix, -1, len(trace.commands))
-        if all(_is_needless_use(trace, use, inputs, left_out) for use in uses):
+        found = uses.between(area.matrix, -1, len(uses.commands))
+        if all(_is_needless_use(uses, use, inputs, left_out) for use in found):
             yield position
 
 
 def _is_needless_use(
-    trace: Trace, use: Use, inputs: Mapping[int, Area], left_out: frozenset[int]
+    uses: MatrixUses, use: Use, inputs: Mapping[int, Area], left_out: frozenset[int]
 ) -> bool:
     """Whether the plan does without a use: a copy that is left out, or an input read elsewhere.
 
     The values that such a copy reads, and those that such an affine map writes, do count.
     """
     if use.changes:
-        return use.position in left_out or is_end(trace.commands[use.position])
+        return use.position in left_out or is_end(uses.commands[use.position])
     return inputs.get(use.position) == use.area
 
 
 # ---- derivatives ----
 
 
-def _derivative(trace: Trace, position: int, area: Area) -> SplicedDerivative | None:
+def _derivative(uses: MatrixUses, position: int, area: Area) -> SplicedDerivative | None:
     """The blocks of an input derivative and the commands that add them, if it is of a splice."""
-    if area.rows < FEWEST_ROWS or not trace.is_zeroed(area.matrix, position):
+    if area.rows < FEWEST_ROWS or not uses.is_zeroed(area.matrix, position):
         return None
     added: list[int] = []
     sources, targets = [], []
-    for use in trace.between(area.matrix, position, len(trace.commands)):
-        command = trace.commands[use.position]
+    for use in uses.between(area.matrix, position, len(uses.commands)):
+        command = uses.commands[use.position]
         if isinstance(command, c.DeallocMatrix):
             break
         if not isinstance(command, c.MatrixCopy | c.MatrixAdd):
@@ -271,12 +271,12 @@ def _derivative(trace: Trace, position: int, area: Area) -> SplicedDerivative | 
             return None
         added.append(use.position)
         sources.append(use.area)
-        targets.append(trace.areas[command.output])
+        targets.append(uses.areas[command.output])
     width = sources[0].columns if sources else area.columns
     taps = Taps.of(targets) if len(sources) > 1 else None
     if taps is None or sources != _blocks_of(area, width) or taps.distance > taps.rows:
         return None
-    others = trace.between(taps.area.matrix, added[0], added[-1])
+    others = uses.between(taps.area.matrix, added[0], added[-1])
     if any(use.area.overlaps(taps.area) for use in others if use.position not in added):
         return None
     return SplicedDerivative(area.matrix, taps, tuple(added))

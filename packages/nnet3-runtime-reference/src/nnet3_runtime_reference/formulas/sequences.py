@@ -58,7 +58,7 @@ class RestrictedAttention(Formula):
         for j in range(c.context_dim):
             y += weights[:, :, j, None] * values[rows_at(call, j)]
         if c.output_context:
-            y = np.concatenate([y, weights], axis=2)
+            y = np.concatenate([y, weights.astype(call.dtype)], axis=2)
         return y.reshape(call.rows_out, -1)
 
     def backward(self, call: Call) -> Array:
