@@ -31,7 +31,6 @@ class NnetComputer:
 
     Attributes:
         memory_bytes: Size of the memory for matrices and scratch; parameters are not counted.
-        num_calls: Number of array operations that the forward and backward pass make.
         workspace: The memory that it shares with other computers, or None.
 
     Raises:
@@ -89,7 +88,11 @@ class NnetComputer:
         self._interrupted: int | None = None  # the segment that a pass did not finish
         self._lock = threading.Lock()
         self.memory_bytes = self._program.memory_bytes
-        self.num_calls = self._program.num_calls
+
+    @property
+    def num_calls(self) -> int:
+        """Number of array operations that the forward and backward pass make."""
+        return self._program.num_calls
 
     def __repr__(self) -> str:
         """The computation, the number of its calls, and the memory."""

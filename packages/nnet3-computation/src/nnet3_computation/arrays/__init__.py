@@ -52,8 +52,9 @@ class Csr(NamedTuple):
 
     def lists(self) -> Iterator[list[int]]:
         """Yields the lists as Python's."""
+        values = self.values.tolist()
         for start, end in itertools.pairwise(self.splits.tolist()):
-            yield self.values[start:end].tolist()
+            yield values[start:end]
 
 
 def where(mask: Bools) -> Ids:

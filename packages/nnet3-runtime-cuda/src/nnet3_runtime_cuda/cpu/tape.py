@@ -426,7 +426,8 @@ def _scaled_gemm(a: Array, b: Array, out: Array, scale: Array, beta: float) -> N
 
 def _longest_of_stack(out: Array) -> int:
     """The longest axis of a stack of matrices, without the axes of rows and columns."""
-    return int(np.argmax(out.shape[:-2])) - out.ndim
+    stack = out.shape[:-2]
+    return stack.index(max(stack)) - out.ndim
 
 
 def _part_of_product(

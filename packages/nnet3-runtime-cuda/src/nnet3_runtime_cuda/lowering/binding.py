@@ -83,6 +83,7 @@ class Binding:
         self.compressed: dict[int, tuple[int, float, Array]] = {}
         self.signs: Array | None = None
         self.position = 0
+        self._forward_end = computation.forward_end
         self._sums = {each.added[0]: each for each in plan.derivatives.values()}
         self._panels: dict[object, Panels] = {}
         self._panel_memory: dict[int, Array] = {}
@@ -103,7 +104,7 @@ class Binding:
     def begin_command(self, position: int) -> bool:
         """Begins the command at a position; returns whether it is to be bound."""
         self.position = position
-        if position == self.computation.forward_end:
+        if position == self._forward_end:
             self.end_segment()
             self._num_forward = len(self._segments)
         if position in self.plan.left_out:

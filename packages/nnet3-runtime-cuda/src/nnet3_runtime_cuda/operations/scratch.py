@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -136,7 +137,7 @@ class Scratch:
     def take(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """An uninitialised array that keeps its contents until the command has run."""
         dtype = np.dtype(dtype)
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        size = int(math.prod(shape)) * dtype.itemsize
         number, used = self.mark
         start = -(-used // ALIGNMENT) * ALIGNMENT
         blocks = [*self._lent, *self._blocks]
