@@ -50,7 +50,7 @@ REPORT = Path(".nox/report.json").absolute()
 
 MINUTES = "8 to 13"
 """What all sessions took on two idle cores: 7 min 44 s on 2026-11-24 (Intel Sapphire Rapids), and
-13 min 3 s on 2026-11-30 on a machine of half the speed."""
+12 min 24 s on 2026-11-30 on a machine of half the speed."""
 
 WAYS = (
     {"NNET3_PANELS": "0"},
