@@ -10,6 +10,7 @@ one, and prints at once.
 
 import atexit
 import functools
+import itertools
 import json
 import os
 import re
@@ -247,8 +248,8 @@ def targets(session: nox.Session) -> None:
     options = f"--first-seed={int(time.time())}", "--count=100"
     for target in ("cblas", "clang", "aarch64", "wasm32"):
         session.run("python", "tests/judge_random_c.py", *options, env={"C_TARGET": target})
-    for network in ("digits", "lstm"):
-        session.run("python", "tests/c_stream.py", network, "1000000")
+    for target, network in itertools.product(("cc", "aarch64", "wasm32"), ("digits", "lstm")):
+        session.run("python", "tests/c_stream.py", network, "1000000", env={"C_TARGET": target})
 
 
 @nox.session(requires=["wheels"], default=False)

@@ -2,7 +2,8 @@
 
 `python tests/c_stream.py NETWORK FRAMES` prints the largest difference and the memory of the
 program, early and at the end. Frames are random; NETWORK is digits, the network of the example, or
-lstm, a small one with random parameters, whose state lasts.
+lstm, a small one with random parameters, whose state lasts. C_TARGET=wasm32 in the environment
+takes another target of `c_targets`; the memory is that of the process which runs it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import attrs
 import nnet3
 import numpy as np
 import package_tests  # noqa: F401  the helpers of the packages
-from c_computer import COMPILER, STRICT
+from c_targets import CHOSEN
 from nnet3_descriptors import parse_config
 from reference_cases import DIGITS_EXAMPLE
 
@@ -68,12 +69,14 @@ def compare(network: str, frames: int, folder: Path) -> Compared:
         model = nnet3.Model(parse_config(LSTM, rng=np.random.default_rng(0)))
     source = nnet3.export_c(model, frames=CHUNK, name="net", stream=True)
     source.write(folder)
-    command = [str(COMPILER), *STRICT, "-O2", "-march=native", "-DNNET3_MAIN", "net.c"]
-    subprocess.run([*command, "-o", "net", "-lm"], cwd=folder, check=True)
+    built = CHOSEN.build(folder, "net", "-O2", *["-march=native"] * (CHOSEN.runner == ()))
+    command = [*(CHOSEN.runner or ()), str(built)]
     [line] = [each for each in source.header.splitlines() if "nnet3.left_context:" in each]
     first = next(chunks(CHUNK))[:1]
 
-    with subprocess.Popen([folder / "net"], stdin=-1, stdout=-1, stderr=-3, bufsize=0) as program:
+    with subprocess.Popen(
+        command, cwd=folder, stdin=-1, stdout=-1, stderr=-3, bufsize=0
+    ) as program:
         assert program.stdin is not None
         assert program.stdout is not None
         given, taken = program.stdin, program.stdout

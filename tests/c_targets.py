@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import attrs
 import numpy as np
 import package_tests  # noqa: F401  the helpers of the packages
 import pytest
-from c_computer import STRICT, WITH_CBLAS, segments_of
+from c_computer import COMPILER, STRICT, WITH_CBLAS, segments_of
 from nnet3_computation import NnetComputation
 from nnet3_descriptors import Nnet
 from nnet3_runtime_c import to_c
@@ -117,3 +118,7 @@ TARGETS = (
 
 CBLAS = _native("gcc", *WITH_CBLAS, name="cblas")
 """Products by a CBLAS."""
+
+_ALL = {each.name: each for each in (*TARGETS, CBLAS, Target("cc", COMPILER and [COMPILER]))}
+CHOSEN = _ALL[os.environ.get("C_TARGET", "cc")]
+"""What C_TARGET in the environment names, or else the C compiler of this machine."""

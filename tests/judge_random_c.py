@@ -19,8 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import package_tests  # noqa: F401  the helpers of the packages
-from c_computer import COMPILER
-from c_targets import CBLAS, TARGETS, Target, arrays_of, data_of
+from c_targets import CHOSEN, arrays_of, data_of
 from judged_cases import Case, case_of_seed
 from judged_seeds import TOO_FEW_DIGITS, Judged, command_line, differences, judge_seeds
 from nnet3_computation import NnetComputation
@@ -28,10 +27,6 @@ from nnet3_runtime_c import ConversionError, to_c
 from nnet3_runtime_reference import ReferenceComputer
 
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-CHOSEN = os.environ.get("C_TARGET", "cc")
-TARGET = {each.name: each for each in (*TARGETS, CBLAS, Target("cc", COMPILER and [COMPILER]))}[
-    CHOSEN
-]
 
 
 def outputs_of_program(
@@ -45,10 +40,10 @@ def outputs_of_program(
     source = to_c(case.nnet, computation, name="net", weights_in_source=in_source)
     source.write(folder)
     optimize = ("-O1", "-O2", "-O3", "-march=native")[case.seed % 4]
-    options = (*SANITIZERS, optimize) if CHOSEN == "cc" else (f"-O{case.seed % 3 + 1}",)
-    program = TARGET.build(folder, "net", *options)
+    options = (*SANITIZERS, optimize) if CHOSEN.name == "cc" else (f"-O{case.seed % 3 + 1}",)
+    program = CHOSEN.build(folder, "net", *options)
     given = data_of(array for arrays in case.inputs() for array in arrays.values())
-    return TARGET.run(program, given, *([] if in_source else ["net.weights"]))
+    return CHOSEN.run(program, given, *([] if in_source else ["net.weights"]))
 
 
 def judge(seed: int) -> Judged:
