@@ -165,9 +165,11 @@ class Command:
                 fields.items(), FIRST_OPERAND_COLUMN + len(cls.OPERANDS)
             )
         )
-        cls.HAS_ALPHA |= "alpha" in vars(cls)
-        for name in (*fields, *("alpha",) * ("alpha" in vars(cls))):
+        for name in fields:
             delattr(cls, name)
+        if "alpha" in vars(cls):
+            cls.HAS_ALPHA = True
+            delattr(cls, "alpha")
         cls.__signature__ = inspect.Signature(
             [_parameter(each.name, int, 0, each.optional) for each in cls.OPERANDS]
             + [_parameter("alpha", float, 1.0, has_default=True)] * cls.HAS_ALPHA
