@@ -109,7 +109,7 @@ def compute_chunks(
         run.model_in,
         model,
         recordings,
-        has_ivectors=any(tables[:2]),
+        tables,
         use_priors=score_options.use_priors,
     )
     score_options.check(model.priors)
@@ -249,17 +249,17 @@ def nnet3_compute_looped(
     options = run.of_folder(options)
     if (recordings := run.recordings(model)) is not None:
         online_ivector_period = recordings.ivector_period
+    tables = ivectors, online_ivectors, utt2spk
     inputs.check_model(
         run.model_in,
         model,
         recordings,
-        has_ivectors=bool(ivectors or online_ivectors),
+        tables,
         use_priors=options["use_priors"],
     )
     model.stream(**options)  # raises errors of the network before a table is opened
     lengths = {name: options[name] for name in ("frames_per_chunk", "frame_subsampling_factor")}
     inputs.log_rounding(nnet3.ChunkOptions(**lengths), model)
-    tables = ivectors, online_ivectors, utt2spk
     with inputs.opened_ivectors(tables, recordings) as ivectors_of:
 
         def prepare(utterance: str, frames: nnet3_tables.FloatArray) -> nnet3.Work:

@@ -113,8 +113,8 @@ def check_model(
     model_in: str,
     model: Model,
     recordings: Recordings | None,
+    tables: Sequence[str],
     *,
-    has_ivectors: bool,
     use_priors: bool,
 ) -> None:
     """Checks that the options fit the network, so that not every utterance fails.
@@ -123,16 +123,20 @@ def check_model(
         model_in: Its name.
         model: The model.
         recordings: What the table has instead of features, if it has.
-        has_ivectors: Whether the options name a table of i-vectors.
+        tables: Those of --ivectors, --online-ivectors and --utt2spk; "" for none.
         use_priors: Whether priors are asked for.
 
     Raises:
-        click.UsageError: a table of i-vectors is given for recordings, whose own are computed.
+        click.UsageError: a table is given for recordings, whose own i-vectors are computed.
         RunError: i-vectors or priors are missing, or i-vectors are not wanted.
     """
+    has_ivectors = any(tables[:2])
     if recordings is not None:
-        if has_ivectors:
-            raise click.UsageError("the i-vectors of WAV files are computed; expected no table")
+        if any(tables):
+            raise click.UsageError(
+                "the i-vectors of WAV files are computed, from each file alone; expected no "
+                "--ivectors, --online-ivectors or --utt2spk"
+            )
         has_ivectors = model.ivector_dim > 0
     if model.ivector_dim and not has_ivectors:
         raise nnet3_runtime_cuda.RunError(
