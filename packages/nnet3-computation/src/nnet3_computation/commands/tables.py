@@ -19,6 +19,7 @@ from nnet3_computation.commands.declaration import (
     Command,
     Table,
 )
+from nnet3_computation.errors import CommandError
 
 INT8, UINT8, INT16, UINT16, ONE_BIT = 1, 2, 3, 4, 5
 """Numbers of the types, as CompressMatrix has them."""
@@ -86,14 +87,22 @@ def command_rows(
         count: The number of commands.
         alpha: (count,) float32 or one value, for commands that have it.
         operands: (count,) values of each operand, or one value; those not given are 0.
+
+    Raises:
+        CommandError: The command has no such operand.
     """
     table = np.zeros((count, TABLE_WIDTH), np.int32)
     table[:, OPCODE_COLUMN] = command_type.OPCODE
     if alpha is not None:
         table[:, ALPHA_COLUMN] = np.asarray(alpha, np.float32).view(np.int32)
-    for declared in command_type.OPERANDS:
-        if declared.name in operands:
-            table[:, declared.column] = operands[declared.name]
+    places = columns(command_type)
+    for name, values in operands.items():
+        if name not in places:
+            raise CommandError(
+                f"{command_type.__name__} has no operand '{name}'; expected "
+                f"{', '.join(places) or 'none'}"
+            )
+        table[:, places[name]] = values
     return table
 
 
