@@ -62,16 +62,26 @@ T = TypeVar("T")
 
 
 class _RefusedError(Exception):
-    """The content describes no value: what is wrong, and the path to it below this content."""
+    """A value cannot be read or written: what is wrong, and the path to it from here."""
 
     def __init__(self, faults: list[tuple[str, str]]) -> None:
         self.faults = faults
 
 
+_UNWRITABLE = AttributeError, TypeError, ValueError, ArithmeticError, _RefusedError
+"""The errors of writing a value of another type than that of its field."""
+
+
 def unstructure(value: object) -> Any:
     """Returns dictionaries, lists, strings, numbers, None and arrays that stand for a value."""
     cls: Any = type(value)
-    return {name: write(getattr(value, name)) for name, write in _writers(cls)}
+    content = {}
+    for name, write in _writers(cls):
+        try:
+            content[name] = write(getattr(value, name))
+        except _UNWRITABLE as error:
+            raise _RefusedError(_faults_at(f".{name}", error)) from error
+    return content
 
 
 def unstructure_tagged(value: object) -> Any:
@@ -95,11 +105,15 @@ def structure(content: Any, cls: type[T], *, name: str, is_tagged: bool = False)
         value: T = _tagged_reader((cls,))(content) if is_tagged else _read_object(cls, content)
         return value
     except Exception as error:
-        faults = _faults_at("content", error)
-        shown = "; ".join(f"{fault} @ {path}" for fault, path in faults[:_SHOWN_FAULTS])
-        more = len(faults) - _SHOWN_FAULTS
-        text = shown + (f"; and {more} more" if more > 0 else "")
-        raise SerializationError(f"not a valid {name}: {text}") from error
+        raise _refusal(f"not a valid {name}", error) from error
+
+
+def _refusal(what: str, error: Exception) -> SerializationError:
+    """Returns the error that names the faults of a value, and where they are."""
+    faults = _faults_at("content", error)
+    shown = "; ".join(f"{fault} @ {path}" for fault, path in faults[:_SHOWN_FAULTS])
+    more = len(faults) - _SHOWN_FAULTS
+    return SerializationError(f"{what}: {shown}" + (f"; and {more} more" if more > 0 else ""))
 
 
 def _faults_at(step: str, error: Exception) -> list[tuple[str, str]]:
@@ -387,8 +401,17 @@ def to_json(value: object) -> str:
 
     Args:
         value: As for `to_container`.
+
+    Raises:
+        SerializationError: As for `to_container`.
     """
-    return json.dumps(_with_arrays_as_json(unstructure_tagged(value)), allow_nan=False)
+    try:
+        content = _with_arrays(
+            unstructure_tagged(value), (), lambda array, _: _array_to_json(array)
+        )
+        return json.dumps(content, allow_nan=False)
+    except _UNWRITABLE as error:
+        raise _refusal(f"{type(value).__name__} cannot be written", error) from error
 
 
 def from_json(text: str, base: type[T]) -> T:
@@ -409,14 +432,26 @@ def from_json(text: str, base: type[T]) -> T:
     return structure(content, base, name=name, is_tagged=True)
 
 
-def _with_arrays_as_json(value: Any) -> Any:
+def _with_arrays(
+    value: Any, path: tuple[str, ...], write_array: Callable[[Array, tuple[str, ...]], Any]
+) -> Any:
+    """Returns content with its arrays written; everything else in it has to be JSON."""
     if isinstance(value, np.ndarray):
-        return _array_to_json(value)
+        return write_array(value, path)
     if isinstance(value, dict):
-        return {key: _with_arrays_as_json(item) for key, item in value.items()}
+        return {
+            key: _with_arrays(item, (*path, str(key)), write_array) for key, item in value.items()
+        }
     if isinstance(value, list):
-        return [_with_arrays_as_json(item) for item in value]
-    return value
+        return [_with_arrays(item, (*path, str(i)), write_array) for i, item in enumerate(value)]
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    where = "".join(f"[{step}]" if step.isdigit() else f".{step}" for step in path)
+    raise _RefusedError(
+        [(f"expected a finite number, a text, None or an array, found {value!r:.80}", where)]
+    )
 
 
 def _array_to_json(array: Array) -> dict[str, Any]:
@@ -477,11 +512,23 @@ def to_container(value: object, *, format: str, version: int) -> bytes:
             such, and instances of other attrs classes.
         format: Name of the format, such as "nnet3.nnet".
         version: Version of the format; to be raised when older readers would misread it.
+
+    Raises:
+        SerializationError: A field holds something else; the message says which.
     """
     tensors: dict[str, Array] = {}
-    content = _detach_tensors(unstructure(value), (), tensors)
-    header = dict(zip(_HEADER_KEYS, (format, version, content), strict=True))
-    text = json.dumps(header, allow_nan=False, separators=(",", ":"))
+
+    def detach(array: Array, path: tuple[str, ...]) -> dict[str, str]:
+        name = ".".join(path)
+        tensors[name] = np.asarray(array, order="C")  # which keeps an array without axes so
+        return {TENSOR_KEY: name}
+
+    try:
+        content = _with_arrays(unstructure(value), (), detach)
+        header = dict(zip(_HEADER_KEYS, (format, version, content), strict=True))
+        text = json.dumps(header, allow_nan=False, separators=(",", ":"))
+    except _UNWRITABLE as error:
+        raise _refusal(f"{type(value).__name__} cannot be written", error) from error
     return safetensors.numpy.save(tensors, {METADATA_KEY: text})
 
 
@@ -546,19 +593,6 @@ def _upgraded(
         if isinstance(content, dict):
             content = upgrades[each](content)
     return content
-
-
-def _detach_tensors(value: Any, path: tuple[str, ...], tensors: dict[str, Array]) -> Any:
-    """Returns `value` with its arrays replaced by references; puts the arrays into `tensors`."""
-    if isinstance(value, np.ndarray):
-        name = ".".join(path)
-        tensors[name] = np.asarray(value, order="C")  # which keeps an array without axes so
-        return {TENSOR_KEY: name}
-    if isinstance(value, dict):
-        return {key: _detach_tensors(item, (*path, key), tensors) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_detach_tensors(item, (*path, str(i)), tensors) for i, item in enumerate(value)]
-    return value
 
 
 def _open_container(data: bytes) -> tuple[dict[str, Array], str]:
