@@ -11,10 +11,10 @@ from damage import KINDS, Damage
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nnet3_compiler import compile_computation
-from nnet3_computation import CheckError, IoSpecification, NnetComputation
+from nnet3_computation import IoSpecification, NnetComputation
 from nnet3_computation.commands import FIRST_OPERAND_COLUMN, OPCODE_COLUMN, AddRows
 from nnet3_descriptors import Nnet, parse_config
-from nnet3_optimizer import EquivalenceError, check_computation, optimize, verify_equivalent
+from nnet3_optimizer import EquivalenceError, optimize, verify_equivalent
 from small_networks import request_for, stacked
 from visible_results import agree, results
 
@@ -218,10 +218,7 @@ def same_row_of_all_sequences(rng: Random, computation: NnetComputation) -> Nnet
 )
 @settings(max_examples=3 * settings.default.max_examples // 2)
 def test_what_is_accepted_gives_the_same_results(name: str, damage: Damage, rng: Random) -> None:
-    """A damaged computation that checks and proof accept runs, with the results of the sound one.
-
-    To the proof it does not matter whether a matrix without loss is compressed or not.
-    """
+    """A damaged computation that the proof accepts runs, with the results of the sound one."""
     nnet, compiled, optimized = example(name)
     try:
         other = damage(rng, optimized)
@@ -232,12 +229,9 @@ def test_what_is_accepted_gives_the_same_results(name: str, damage: Damage, rng:
         return
     found, expected = results(nnet, other), results(nnet, optimized)
 
+    assert found is not None
     assert expected is not None
-    if found is None:
-        with pytest.raises(CheckError, match="compress"):
-            check_computation(nnet, other)
-    else:
-        assert agree(found, expected)
+    assert agree(found, expected)
 
 
 def first_list(computation: NnetComputation) -> int:

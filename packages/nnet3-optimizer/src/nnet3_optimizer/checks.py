@@ -15,7 +15,7 @@ from nnet3_computation.checks import (
     Subject,
     check_allocation,
     check_components,
-    check_compression_types,
+    check_compression,
     check_freed,
     check_memory_plan,
     check_memos,
@@ -263,12 +263,11 @@ def check_direction(subject: Subject) -> None:
         )
 
 
-def check_compression(subject: Subject) -> None:
-    """Checks CompressMatrix and DecompressMatrix.
+def check_compressed_values(subject: Subject) -> None:
+    """Checks CompressMatrix and DecompressMatrix, besides what `check_compression` does.
 
     1. `truncate` is 0 or 1.
-    2. A matrix is compressed in the forward part and decompressed in the backward part; between the
-       two nothing accesses it, and nothing is decompressed that was not compressed.
+    2. A matrix is compressed in the forward part and decompressed in the backward part.
     3. If only signs are kept, the only later access is one backward pass of a RectifiedLinear,
        which needs only signs.
     """
@@ -280,28 +279,16 @@ def check_compression(subject: Subject) -> None:
     opcodes = subject.opcodes
     matrices = subject.computation.submatrices[subject.table[at, 2], MATRIX]
     for matrix in np.unique(matrices).tolist():
-        packed: int | None = None  # the command that compressed it
-        only_signs = False
+        packed, only_signs = 0, False  # the command that compressed it
         commands = lists[matrix][0].tolist()
         for place, command in enumerate(commands):
             if opcodes[command] == c.CompressMatrix.OPCODE:
-                if packed is not None:
-                    subject.fail(f"m{matrix} is compressed already, by c{packed}", command)
                 packed, only_signs = command, _keeps_signs(subject, command, marker)
             elif opcodes[command] == c.DecompressMatrix.OPCODE:
-                if packed is None:
-                    subject.fail(f"m{matrix} is not compressed", command)
                 if command < marker:
                     subject.fail(f"m{matrix} is decompressed before the marker", command)
                 if only_signs:
                     _check_sign_use(subject, matrix, commands[place + 1 :], packed)
-                packed = None
-            elif packed is not None:
-                subject.fail(
-                    f"{subject.name(command)}: m{matrix} is accessed, but compressed since "
-                    f"c{packed}",
-                    command,
-                )
 
 
 def _keeps_signs(subject: Subject, command: int, marker: int) -> bool:
@@ -350,8 +337,8 @@ CHECKS: tuple[Check, ...] = (
     ("undefined", check_undefined),
     ("memos", check_memos),
     ("balance", network_checks.check_balance),
-    ("compression", check_compression_types),
     ("compression", check_compression),
+    ("compression", check_compressed_values),
     ("debug info", network_checks.check_debug_info),
     ("memory plan", check_memory_plan),
 )

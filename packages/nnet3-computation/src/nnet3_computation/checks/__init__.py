@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from nnet3_computation.checks.operands import check_components as check_components
     from nnet3_computation.checks.operands import check_rows as check_rows
     from nnet3_computation.checks.operands import same_place as same_place
-    from nnet3_computation.checks.running import check_compression_types as check_compression_types
+    from nnet3_computation.checks.running import check_compression as check_compression
     from nnet3_computation.checks.running import check_fitting as check_fitting
     from nnet3_computation.checks.running import check_memos as check_memos
     from nnet3_computation.checks.running import check_network as check_network

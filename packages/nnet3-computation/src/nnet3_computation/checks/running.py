@@ -11,6 +11,7 @@ from nnet3_descriptors.components import ComponentProperties as Property
 
 from nnet3_computation import arrays, commands
 from nnet3_computation.analysis.accesses import memos
+from nnet3_computation.analysis.layout import MATRIX
 from nnet3_computation.checks import allocation, operands
 from nnet3_computation.checks.subject import COLS, FaultError, Subject
 from nnet3_computation.computation import NnetComputation
@@ -158,11 +159,13 @@ def check_memos(subject: Subject) -> None:
 LARGEST_RANGE = 1000.0
 
 
-def check_compression_types(subject: Subject) -> None:
-    """Checks that the types of compression exist, and have ranges that fit them.
+def check_compression(subject: Subject) -> None:
+    """Checks that compressed matrices can be used again.
 
-    A range is between 0 and 1000. It is 0 for one bit, and otherwise only if a type can keep signs
-    alone.
+    1. The types of compression exist, and have ranges that fit them. A range is between 0 and 1000.
+       It is 0 for one bit, and otherwise only if a type can keep signs alone.
+    2. Nothing accesses a matrix between CompressMatrix and DecompressMatrix, and nothing is
+       decompressed that is not compressed.
     """
     at = subject.positions(commands.CompressMatrix)
     types = subject.operand(at, commands.CompressMatrix, "compression_type")
@@ -191,6 +194,23 @@ def check_compression_types(subject: Subject) -> None:
         at,
         lambda i: f"alpha = {alphas[i]:g}, expected 0: one bit has no range",
     )
+    at = subject.positions(commands.CompressMatrix, commands.DecompressMatrix)
+    named = subject.operand(at, commands.CompressMatrix, "matrix")
+    for matrix in sorted({*subject.computation.submatrices[named, MATRIX].tolist()}):
+        packed: int | None = None  # the command that compressed it
+        for command in subject.analysis.matrix_accesses[matrix][0].tolist():
+            if subject.opcodes[command] == commands.DecompressMatrix.OPCODE:
+                if packed is None:
+                    subject.fail(f"m{matrix} is not compressed", command)
+                packed = None
+            elif packed is not None:
+                subject.fail(
+                    f"{subject.name(command)}: m{matrix} is accessed, but compressed since "
+                    f"c{packed}",
+                    command,
+                )
+            elif subject.opcodes[command] == commands.CompressMatrix.OPCODE:
+                packed = command
 
 
 Check = tuple[str, Callable[[Subject], None]]
@@ -202,14 +222,15 @@ FITTING: tuple[Check, ...] = (
     ("world", check_world),
     ("rows", operands.check_rows),
     ("loop", check_rounds),
+    ("compression", check_compression),
 )
-"""The checks that every command can run: its operands have the right sizes, and a loop ends."""
+"""The checks that every command can run: its operands have the right sizes, are not compressed, and
+a loop ends."""
 
 RUNNING: tuple[Check, ...] = (
     *FITTING,
     ("allocation", allocation.check_allocation),
     ("memos", check_memos),
-    ("compression", check_compression_types),
     ("memory plan", allocation.check_memory_plan),
 )
 """The checks that hold for everything that can run, sensible or not."""
@@ -217,6 +238,8 @@ RUNNING: tuple[Check, ...] = (
 
 def check_fitting(nnet: Nnet, computation: NnetComputation) -> None:
     """Checks that components and nodes are those of the network, sizes and lists fit, loops end.
+
+    And that what is compressed is decompressed before it is used.
 
     Args:
         nnet: The network.

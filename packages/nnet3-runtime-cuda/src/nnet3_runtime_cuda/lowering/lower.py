@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from nnet3_computation import ComputationError, NnetComputation
+from nnet3_computation import NnetComputation
 from nnet3_computation import commands as c
 from nnet3_computation.checks import check_runnable
 from nnet3_descriptors.components import ComponentProperties
@@ -311,10 +311,6 @@ def _compress(binding: Binding, command: c.CompressMatrix) -> None:
 
 def _decompress(binding: Binding, command: c.DecompressMatrix) -> None:
     area = binding.areas[command.matrix]
-    if area.matrix not in binding.compressed:
-        raise ComputationError(
-            f"c{binding.position}: DecompressMatrix: m{area.matrix} is not compressed"
-        )
     kind, limit, stored = binding.compressed.pop(area.matrix)
     if kind == arena.ONE_BIT and binding.next_takes_signs_of(command.matrix):
         binding.signs = stored
