@@ -325,7 +325,7 @@ class Execution:
         kind = self._kinds[component]
         given = given if kind.backprop_needs_input else _ABSENT
         output = output if kind.backprop_needs_output else _ABSENT
-        updates = opcode == c.Backprop.OPCODE and kind.is_updatable
+        updates = opcode == c.Backprop.OPCODE and (kind.is_updatable or kind.backprop_stores)
         adds = kind.backprop_adds and not self.same_place(input_deriv, output_deriv)
         indexes = self.computation.precomputed_indexes[precomputed]
         if kind.works_by_rows:
@@ -350,7 +350,8 @@ class Execution:
         if input_deriv:
             self.write_rows(input_deriv, values, adds=adds)
         if updates:
-            self.behaviour.updates[component].append((update, self.command))
+            changed = self.behaviour.updates if kind.is_updatable else self.behaviour.stats
+            changed[component].append((update, self.command))
 
     def _statistics_backward(
         self, kind: _Kind, indexes: Any, given: int, output: int, output_deriv: int
@@ -456,6 +457,7 @@ class _Kind(NamedTuple):
         backprop_needs_input, backprop_needs_output: The values that it reads when it runs backward.
         is_random: Whether its output differs each time.
         is_updatable: Whether it has parameters.
+        backprop_stores: Whether it keeps statistics of its derivatives, too.
         scale: Its output is its input times this, as in the table; None for others.
         is_relu: Whether its backward pass only needs to know which of its outputs are positive.
         forward, backward, stored, statistics, pooled: The numbers of its functions.
@@ -468,6 +470,7 @@ class _Kind(NamedTuple):
     backprop_needs_output: bool
     is_random: bool
     is_updatable: bool
+    backprop_stores: bool
     scale: int | None
     is_relu: bool
     forward: hashes.Hashes
@@ -491,15 +494,17 @@ def _kinds(nnet: Nnet) -> tuple[_Kind, ...]:
         has = component.properties
         is_copy = component.type in _COPIES
         whole = Property.USES_MEMO | Property.RANDOM
+        works_by_rows = bool(has & Property.SIMPLE) and not has & whole
         kinds.append(
             _Kind(
-                works_by_rows=bool(has & Property.SIMPLE) and not has & whole,
+                works_by_rows=works_by_rows,
                 propagate_adds=bool(has & Property.PROPAGATE_ADDS),
                 backprop_adds=bool(has & Property.BACKPROP_ADDS),
                 backprop_needs_input=bool(has & Property.BACKPROP_NEEDS_INPUT),
                 backprop_needs_output=bool(has & Property.BACKPROP_NEEDS_OUTPUT),
                 is_random=bool(has & Property.RANDOM),
                 is_updatable=bool(has & Property.UPDATABLE),
+                backprop_stores=works_by_rows and bool(has & Property.STORES_STATS),
                 scale=c.alpha_bits(getattr(component, "scale", 1.0)) if is_copy else None,
                 is_relu=component.type == "RectifiedLinearComponent",
                 **{name: hashes.number(hashes.seed_of(name, place)) for name in _FUNCTIONS},
