@@ -382,6 +382,10 @@ def test_a_job_that_diverges(factor: float, reason: str, tmp_path: Path) -> None
     objectives = [each.held_out["output"].per_frame for each in run.diagnostics.values()]
     assert objectives[-1] > objectives[0] / 2
     assert ">2 of 3<" in run._repr_html_()
+    rows = re.findall(r"<tr><td[^>]*>(\d+)<.*?>([^<]+)</td></tr>", run._repr_html_())
+    assert rows == [
+        (str(number), f"{each:.4g}") for number, each in enumerate(objectives) if number
+    ]
 
 
 @pytest.mark.any_versions

@@ -142,9 +142,10 @@ def trainer_html(trainer: Trainer) -> str:
 
 
 def training_run_html(run: TrainingRun) -> str:
-    """Returns the objectives of a run as curves, and its iterations as a table.
+    """Returns the objectives of a run as curves, and its iterations as a table, counted from 1.
 
-    The curves leave out network 0, which is not trained.
+    Both have the objectives of the network after each iteration; network 0, which is not trained,
+    is left out.
     """
     from nnet3_report.pages.training_page import objectives  # with the templates of pages
 
@@ -157,11 +158,11 @@ def training_run_html(run: TrainingRun) -> str:
     )
     rows = [
         (
-            each.number,
+            each.number + 1,
             f"{each.learning_rate:.3g}",
             f"{len(each.averaged)} of {len(each.jobs)}" if each.diverged else len(each.jobs),
             f"{each.seconds:.1f}",
-            *(_figure(diagnostics.get(each.number), name) for name in names),
+            *(_figure(diagnostics.get(each.number + 1), name) for name in names),
         )
         for each in run.iterations
     ]
