@@ -100,6 +100,13 @@ def test_same_objective_in_several_ways(objective: object) -> None:
     )
 
 
+def test_equal_objectives_have_equal_hashes() -> None:
+    """Objectives of outputs are keys, as other objective functions are."""
+    assert (
+        len({OutputObjectives({"output": "linear"}), OutputObjectives({"output": "linear"})}) == 1
+    )
+
+
 def test_outputs_that_are_not_named() -> None:
     """Outputs that are not named keep the objectives of their nodes."""
     evaluator = Evaluator(network_with(), objective={"output": "linear"})

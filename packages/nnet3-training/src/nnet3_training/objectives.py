@@ -122,7 +122,7 @@ class OutputObjectives:
         ExampleError: a name is that of no objective.
     """
 
-    chosen: Mapping[str, str | ArrayFunction] = attrs.field()
+    chosen: Mapping[str, str | ArrayFunction] = attrs.field(hash=False)  # a dict has no hash
     convert: Callable[[Array], Any] | None = None
 
     @chosen.validator
