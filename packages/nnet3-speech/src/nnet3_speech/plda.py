@@ -20,7 +20,14 @@ from nnet3_descriptors.values import ReadOnlyArrays
 
 from nnet3_speech.errors import SpeechError
 from nnet3_speech.speaker_vectors import check_varying, grouped, rows_of
-from nnet3_speech.values import array_field, check_finite, computing, expect_count, numbers
+from nnet3_speech.values import (
+    array_field,
+    check_finite,
+    computing,
+    expect_count,
+    expect_factor,
+    numbers,
+)
 
 Array = npt.NDArray[np.float64]
 
@@ -252,10 +259,9 @@ class Plda(ReadOnlyArrays):
             factor: Which part, from 0 to 1 (`--smoothing`).
 
         Raises:
-            SpeechError: it is below 0 or above 1.
+            SpeechError: it is no number, below 0, or above 1.
         """
-        if not 0.0 <= factor <= 1.0:
-            raise SpeechError(f"smoothing: expected a factor from 0 to 1, found {factor:g}")
+        expect_factor(factor, "smoothing", 1.0)
         within = 1.0 + factor * self._psi
         matrix = self.matrix / np.sqrt(within)[:, None]
         return attrs.evolve(self, matrix=matrix, psi=self._psi / within)
@@ -281,11 +287,12 @@ class Plda(ReadOnlyArrays):
             between_covar_scale: Which part becomes variance of speakers.
 
         Raises:
-            SpeechError: there are no vectors, they have another size, or a scale is below 0.
+            SpeechError: there are no vectors, they have another size, or a scale is no finite
+                number of 0 or more.
         """
-        scales = mean_diff_scale, within_covar_scale, between_covar_scale
-        if wrong := [scale for scale in scales if not scale >= 0.0]:
-            raise SpeechError(f"adaptation: expected scales >= 0, found {wrong[0]:g}")
+        expect_factor(mean_diff_scale, "mean_diff_scale")
+        expect_factor(within_covar_scale, "within_covar_scale")
+        expect_factor(between_covar_scale, "between_covar_scale")
         rows = np.atleast_2d(rows_of(vectors, self.dim))
         if not len(rows):
             raise SpeechError("adaptation: expected at least one vector, found none")

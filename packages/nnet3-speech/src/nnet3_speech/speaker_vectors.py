@@ -14,7 +14,7 @@ import numpy.typing as npt
 from nnet3_descriptors.values import is_integer
 
 from nnet3_speech.errors import SpeechError
-from nnet3_speech.values import check_finite, computing, numbers
+from nnet3_speech.values import check_finite, computing, expect_factor, expect_positive, numbers
 
 Array = npt.NDArray[np.float64]
 
@@ -112,11 +112,9 @@ def estimate_lda(
     columns = len(mean)
     if not is_integer(dim) or not 1 <= dim <= columns:
         raise SpeechError(f"LDA: expected to keep 1 to {columns} dims, found {dim}")
-    if not (0.0 <= total_covariance_factor <= 1.0 and 0.0 < covariance_floor <= 1.0):
-        raise SpeechError(
-            "LDA: expected a total_covariance_factor from 0 to 1 and a covariance_floor above 0 "
-            f"and up to 1, found {total_covariance_factor} and {covariance_floor}"
-        )
+    expect_factor(total_covariance_factor, "total_covariance_factor", 1.0)
+    expect_positive(covariance_floor, "covariance_floor")
+    expect_factor(covariance_floor, "covariance_floor", 1.0)
     if len(rows) < columns or len(rows) == len(means):
         raise SpeechError(
             f"LDA of {columns} columns: expected at least as many vectors, and a speaker with more "

@@ -41,6 +41,18 @@ def expect_positive(value: Any, what: str) -> None:
         raise SpeechError(f"{what}: expected a finite number above 0, found {value!r:.60}")
 
 
+def expect_factor(value: Any, what: str, most: float = math.inf) -> None:
+    """Checks a number that something is multiplied by.
+
+    Raises:
+        SpeechError: it is no finite number, below 0, or above `most`.
+    """
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not (is_number and 0.0 <= value <= most and value < math.inf):
+        most_text = "on" if most == math.inf else f"to {most:g}"
+        raise SpeechError(f"{what}: expected a factor from 0 {most_text}, found {value!r:.60}")
+
+
 def expect_count(value: Any, what: str, least: int = 1) -> None:
     """Checks an integer.
 
