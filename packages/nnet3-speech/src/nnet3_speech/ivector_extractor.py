@@ -30,7 +30,6 @@ _MOST_RATIO = 32
 much larger than the file: 20 or less in use."""
 _LARGEST = float(np.finfo(np.float32).max)
 """The largest prior offset: the states of speakers have it in single precision."""
-_DERIVED_AT_A_TIME = 64
 _MOST_WEIGHT_ROUNDS = 4
 _LEAST_CHANGE = 0.1
 """Estimates whose weights depend on the i-vector are repeated, as in Kaldi, until they change by
@@ -196,12 +195,13 @@ class IvectorExtractor(ReadOnlyArrays):
         They are made on first use, and take more memory than the file: for 512 Gaussians and
         i-vectors of 100, 21 MB.
         """
-        rows, columns = self.lower
-        packed = np.empty((self.num_gaussians, len(rows)))
-        for begin in range(0, self.num_gaussians, _DERIVED_AT_A_TIME):
-            part = slice(begin, begin + _DERIVED_AT_A_TIME)
-            squares = self.projections[part].swapaxes(1, 2) @ self.linear_factors[part]
-            packed[part] = squares[:, rows, columns]
+        places = np.ravel_multi_index(self.lower, (self.ivector_dim,) * 2)
+        packed = np.empty((self.num_gaussians, len(places)))
+        # One by one: NumPy multiplies a stack of transposed matrices without BLAS.
+        for number, (projection, factors) in enumerate(
+            zip(self.projections, self.linear_factors, strict=True)
+        ):
+            packed[number] = (projection.T @ factors).take(places)
         return packed
 
     def unpacked(self, packed: Array) -> Array:
