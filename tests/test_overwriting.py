@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import sys
 from pathlib import Path
 
+import nnet3_tables
 import pytest
+from nnet3_descriptors.files import REPLACES
+from nnet3_tools.overwriting import guarded
 from reference_cases import CHAIN_REFERENCE, DIGITS_EXAMPLE
 from tool_runs import run_tool
 
@@ -95,3 +99,15 @@ def test_models_are_changed_in_place(
     )
 
     assert run_tool(*shlex.split(command)).returncode == 0
+
+
+def test_number_of_a_file_that_is_gone(tmp_path: Path) -> None:
+    """A file may have the number of one that was read and is gone; systems use numbers again."""
+    read, other = tmp_path / "read", tmp_path / "other"
+    read.write_text("text", encoding="utf-8")
+    with guarded([], [], ""):
+        read.read_text(encoding="utf-8")
+        with pytest.raises(nnet3_tables.TableError, match=READ):
+            sys.audit(REPLACES, str(read), True)
+        read.rename(other)  # the same number under another name
+        sys.audit(REPLACES, str(other), True)

@@ -35,7 +35,7 @@ class _Guard:
     def __init__(self, free: Iterable[str], folder: str) -> None:
         self._free = {found for path in free if (found := _file(path))}
         self._folder = folder and os.path.join(os.path.realpath(folder), "")
-        self._read: set[_File] = set()
+        self._read: dict[_File, _Path] = {}
         self._replaced: set[_File] = set()
         self._written: set[str] = set()
 
@@ -44,7 +44,7 @@ class _Guard:
         if len(self._read) < _MOST_KNOWN or self._replaced:
             found = _file(path)
             if found and (len(self._read) < _MOST_KNOWN or found in self._replaced):
-                self._read.add(found)
+                self._read[found] = path
 
     def replaces(self, path: str, *, is_whole: bool) -> None:
         """Raises a TableError if the tool reads, or has written, the file that it replaces."""
@@ -53,7 +53,8 @@ class _Guard:
         if not self._folder and not is_whole and path in self._written:
             raise nnet3_tables.TableError(f"cannot write '{path}': it is written already")
         found = _file(path)
-        if found in self._read and found not in self._free:
+        # A file that was read and is gone may have left its number to this one.
+        if found in self._read and found not in self._free and found == _file(self._read[found]):
             raise nnet3_tables.TableError(f"cannot write '{path}': it is read at the same time")
         if found:
             self._replaced.add(found)
