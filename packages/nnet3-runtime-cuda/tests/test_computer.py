@@ -317,6 +317,23 @@ def test_computers_in_one_workspace() -> None:
     assert len(starts) == 1
 
 
+def test_outputs_in_place() -> None:
+    """Without copies the next run overwrites the outputs, but those of a loop are copied."""
+    computer, nnet = affine_computer(training=False), network(RECURRENT)
+    copied = computer.forward({"input": random(ROWS, 4)})["output"]
+    in_place = computer.forward({"input": random(ROWS, 4)}, copies=False)["output"]
+    np.testing.assert_array_equal(in_place, copied)
+    following = computer.forward({"input": random(ROWS, 4, seed=1)})["output"]
+    np.testing.assert_array_equal(in_place, following)
+
+    chunks = [{"input": chunk} for chunk in np.split(random(24, 4), 4)]
+    expected, found = (
+        [looped.forward(chunk, copies=copies)["output"] for chunk in chunks]
+        for looped, copies in ((NnetComputer(nnet, loop(nnet, 6)), each) for each in (True, False))
+    )
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_large_matrices_have_memory_of_their_own() -> None:
     """A workspace keeps no memory for programs that are larger, or no longer there."""
     workspace = Workspace(1 << 10)

@@ -1,6 +1,7 @@
 """The command-line tools for models."""
 
 import io
+import os
 import subprocess
 import sys
 import warnings
@@ -315,11 +316,14 @@ def test_a_full_disk() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
-def test_a_full_log() -> None:
-    """A log that cannot be written does not end the work."""
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_log(unbuffered: str) -> None:
+    """A log that cannot be written does not end the work, and is no error at the end either."""
     command = program("nnet3-average", "nnet.raw", "nnet.raw", "mean.raw")
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with open("/dev/full", "wb") as full:
-        assert subprocess.run(command, stderr=full, check=False).returncode == 0
+        done = subprocess.run(command, stderr=full, check=False, env=environment)
+        assert done.returncode == 0
 
     assert read_nnet("mean.raw").num_parameters
 

@@ -563,7 +563,7 @@ class TestMemory:
         """A computer whose run failed, or that Ctrl-C kept from waiting, no longer counts."""
         model = Model(network(WIDE))
 
-        def fail(*_: object) -> None:  # no mock, which would keep the computer
+        def fail(*_: object, **__: object) -> None:  # no mock, which would keep the computer
             raise KeyboardInterrupt
 
         monkeypatch.setattr(owner, method, fail)

@@ -358,11 +358,13 @@ def test_interrupted_computers_are_not_used_again(monkeypatch: pytest.MonkeyPatc
     computers: list[NnetComputer] = []
     forward = NnetComputer.forward
 
-    def interrupted_once(computer: NnetComputer, inputs: Mapping[str, np.ndarray]) -> object:
+    def interrupted_once(
+        computer: NnetComputer, inputs: Mapping[str, np.ndarray], *, copies: bool
+    ) -> object:
         computers.append(computer)
         if len(computers) == 1:
             raise KeyboardInterrupt
-        return forward(computer, inputs)
+        return forward(computer, inputs, copies=copies)
 
     monkeypatch.setattr(NnetComputer, "forward", interrupted_once)
     with pytest.raises(KeyboardInterrupt):
@@ -463,9 +465,11 @@ def test_products_of_a_model_use_so_many_threads(
     seen: list[set[int]] = []
     forward = NnetComputer.forward
 
-    def watched(computer: NnetComputer, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def watched(
+        computer: NnetComputer, inputs: Mapping[str, np.ndarray], *, copies: bool
+    ) -> dict[str, np.ndarray]:
         seen.append(blas_threads())
-        return forward(computer, inputs)
+        return forward(computer, inputs, copies=copies)
 
     monkeypatch.setattr(NnetComputer, "forward", watched)
 

@@ -104,7 +104,11 @@ class NnetComputer:
     # ---- running ----
 
     def forward(
-        self, inputs: Mapping[str, npt.ArrayLike], *, on_device: bool = False
+        self,
+        inputs: Mapping[str, npt.ArrayLike],
+        *,
+        on_device: bool = False,
+        copies: bool = True,
     ) -> dict[str, FloatArray]:
         """Runs the forward pass; of a computation in several segments or a loop, the next segment.
 
@@ -116,6 +120,8 @@ class NnetComputer:
                 objects with `__dlpack__`. Values that are on the device stay there.
             on_device: Whether outputs of a network on a CUDA device stay there, wherever the inputs
                 are.
+            copies: Whether outputs are copies. If not, those of a network on the processor may lie
+                in the memory of this computer: the next run there overwrites them.
 
         Returns:
             For each output node (rows, dim) float32, rows in the order of the request: CuPy arrays
@@ -130,10 +136,10 @@ class NnetComputer:
         """
         self._refuse_threads()
         with self._lock:
-            return self._forward(inputs, on_device=on_device)
+            return self._forward(inputs, on_device=on_device, copies=copies)
 
     def _forward(
-        self, inputs: Mapping[str, npt.ArrayLike], *, on_device: bool
+        self, inputs: Mapping[str, npt.ArrayLike], *, on_device: bool, copies: bool
     ) -> dict[str, FloatArray]:
         forward = self._program.forward
         if not forward:
@@ -149,7 +155,9 @@ class NnetComputer:
             self._next = self._program.loop_to or 0
         arrays = self._checked(forward[self._next], inputs, "input")
         self._ran_forward, self._interrupted = False, self._next
-        outputs = self._run_next(arrays, on_device=on_device)
+        # A segment that follows at once may overwrite outputs of this one.
+        copies = copies or len(forward) > 1
+        outputs = self._run_next(arrays, on_device=on_device, copies=copies)
         while self._has_silent_segment():
             self._run_next([])
         self._ran_forward, self._interrupted = True, None
@@ -221,9 +229,12 @@ class NnetComputer:
 
     # ---- segments ----
 
-    def _run_next(self, arrays: Sequence[Any], *, on_device: bool = False) -> dict[str, FloatArray]:
+    def _run_next(
+        self, arrays: Sequence[Any], *, on_device: bool = False, copies: bool = True
+    ) -> dict[str, FloatArray]:
         """Runs the next forward segment."""
-        outputs = self._run(self._program.forward[self._next], arrays, on_device=on_device)
+        segment = self._program.forward[self._next]
+        outputs = self._run(segment, arrays, on_device=on_device, copies=copies)
         self._next += 1
         return outputs
 
@@ -242,7 +253,12 @@ class NnetComputer:
         return checked_arrays(shapes, given, what, self._program.transfer.taken)
 
     def _run(
-        self, segment: Segment, arrays: Sequence[Any], *, on_device: bool = False
+        self,
+        segment: Segment,
+        arrays: Sequence[Any],
+        *,
+        on_device: bool = False,
+        copies: bool = True,
     ) -> dict[str, FloatArray]:
         transfer = self._program.transfer
         with running():
@@ -253,5 +269,6 @@ class NnetComputer:
         # By default the results go to the place that the values came from.
         on_device = on_device or not all(isinstance(array, np.ndarray) for array in arrays)
         return {
-            node: transfer.get(view, on_device=on_device) for node, view in segment.outputs.items()
+            node: transfer.get(view, on_device=on_device, copies=copies)
+            for node, view in segment.outputs.items()
         }

@@ -51,14 +51,15 @@ class Transfer:
         """Sets a matrix of the program to a result of `taken`."""
         np.copyto(view, array)
 
-    def get(self, view: Array, *, on_device: bool) -> Any:
-        """A copy of a matrix of the program.
+    def get(self, view: Array, *, on_device: bool, copies: bool = True) -> Any:
+        """A matrix of the program.
 
         Args:
             view: The matrix.
             on_device: Whether the copy stays on the device, if the program is on one.
+            copies: Whether a copy is needed even if the program is on the processor.
         """
-        return np.array(view)
+        return np.array(view) if copies else view
 
 
 @attrs.frozen(kw_only=True)

@@ -350,11 +350,15 @@ def pruned_posteriors(
             f"{num_gselect} and {min_post}"
         )
     selected = min(num_gselect, gaussians)
-    chosen = np.argpartition(-log_likelihoods, selected - 1, axis=1)[:, :selected]
-    likelihoods = np.take_along_axis(log_likelihoods, chosen, axis=1)
-    order = np.argsort(-likelihoods, axis=1, kind="stable")
-    chosen = np.take_along_axis(chosen, order, axis=1)
-    likelihoods = np.take_along_axis(likelihoods, order, axis=1).astype(np.float64)
+    left = np.where(np.isnan(log_likelihoods), -np.inf, log_likelihoods)
+    chosen = np.empty((count, selected), np.int64)
+    likelihoods = np.empty((count, selected))
+    rows = np.arange(count)
+    # One by one: for the usual five it takes a tenth of the time of a partition.
+    for place in range(selected):
+        chosen[:, place] = columns = left.argmax(axis=1)
+        likelihoods[:, place] = left[rows, columns]
+        left[rows, columns] = -np.inf
     best = likelihoods[:, :1]
     if not np.isfinite(best).all():
         frame = first_frame + int(np.flatnonzero(~np.isfinite(best))[0])

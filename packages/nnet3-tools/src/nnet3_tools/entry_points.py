@@ -8,6 +8,7 @@ import gc
 import importlib
 import os
 import signal
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -122,5 +123,10 @@ def entry_point(tool: str) -> Callable[[], None]:
             end()
         finally:
             gc.freeze()  # these objects live until the end; collecting them would waste time
+            try:
+                if sys.stderr is not None:
+                    sys.stderr.flush()
+            except OSError:  # a full disk; Python would try again, and end with status 120
+                sys.stderr = None
 
     return main

@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import nnet3_runtime_cuda
 from nnet3_computation import memory
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from nnet3_runtime_cuda.arrays import FloatArray
     from nnet3_runtime_cuda.device import DeviceNnet
     from nnet3_runtime_cuda.tracing import Tracer
+
+T = TypeVar("T")
 
 MOST_BYTES = 1 << 29
 """The default limit on the bytes of all computers together, running and waiting.
@@ -153,24 +155,36 @@ class ComputerPool:
             self._keep((request, False), computer)
 
     def forward(
-        self, request: ComputationRequest, inputs: Mapping[str, FloatArray], *, is_alone: bool
-    ) -> dict[str, FloatArray]:
-        """The outputs for a request.
+        self,
+        request: ComputationRequest,
+        inputs: Mapping[str, FloatArray],
+        take: Callable[[Mapping[str, FloatArray]], T],
+        *,
+        is_alone: bool,
+    ) -> T:
+        """Computes the outputs for a request, and returns what `take` makes of them.
 
         Args:
             request: The rows to compute.
             inputs: See `NnetComputer.forward`.
+            take: Called with the outputs, of which it copies what is to outlast the call: the next
+                computer may run in their memory.
             is_alone: Whether all work stays on the calling thread, beside other threads.
 
         Raises:
             ForkError: the process was forked while other threads computed, and they did not end.
         """
         with GATE.unforked():
-            return self._forward(request, inputs, is_alone=is_alone)
+            return self._forward(request, inputs, take, is_alone=is_alone)
 
     def _forward(
-        self, request: ComputationRequest, inputs: Mapping[str, FloatArray], *, is_alone: bool
-    ) -> dict[str, FloatArray]:
+        self,
+        request: ComputationRequest,
+        inputs: Mapping[str, FloatArray],
+        take: Callable[[Mapping[str, FloatArray]], T],
+        *,
+        is_alone: bool,
+    ) -> T:
         kind = request, is_alone
         computer = self._idle_one(kind)
         workspace = self._workspace() if computer is None else computer.workspace
@@ -179,7 +193,7 @@ class ComputerPool:
                 # The layout of parameters depends on the number of threads.
                 if computer is None:
                     computer = self._computer(request, workspace, is_alone=is_alone)
-                outputs = computer.forward(inputs)
+                taken = take(computer.forward(inputs, copies=False))
             except BaseException as error:
                 with self._lock:
                     if computer is not None:
@@ -189,7 +203,7 @@ class ComputerPool:
                         self._leave(workspace, is_quiet=isinstance(error, Exception))
                 raise
         self._keep(kind, computer)
-        return outputs
+        return taken
 
     def _idle_one(self, kind: _Kind) -> NnetComputer | None:
         """An idle computer in a free workspace, which no longer is; None if there is none."""

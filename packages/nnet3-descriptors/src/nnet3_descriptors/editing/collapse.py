@@ -24,18 +24,14 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from nnet3_descriptors import components as types
 from nnet3_descriptors import errors, indexes
 from nnet3_descriptors.components import (
     AffineComponent,
-    BatchNormComponent,
     Component,
-    DropoutComponent,
     FixedAffineComponent,
-    FixedScaleComponent,
-    GeneralDropoutComponent,
     LinearComponent,
     TdnnComponent,
-    TimeHeightConvolutionComponent,
 )
 from nnet3_descriptors.components.affine import AffineFamily
 from nnet3_descriptors.descriptors import Descriptor, ForwardingDescriptor
@@ -198,15 +194,17 @@ def combine(first: Component, second: Component, options: CollapseOptions) -> Co
 
 
 def _combined(first: Component, second: Component, options: CollapseOptions) -> Component | None:
-    if options.dropout and isinstance(first, DropoutComponent | GeneralDropoutComponent):
+    # By name: a class is made when it is first asked for, and most networks have few of these.
+    if options.dropout and first.type in ("DropoutComponent", "GeneralDropoutComponent"):
         return _after_dropout(first, second)
-    if options.batchnorm and isinstance(first, BatchNormComponent):
+    if options.batchnorm and first.type == "BatchNormComponent":
+        assert isinstance(first, types.BatchNormComponent)
         _check_test_mode(first.test_mode)
         return _after_diagonal(first.scale, first.offset, second)
     if isinstance(first, AffineFamily | FixedAffineComponent):
         if options.affine and isinstance(second, AffineFamily):
             return _after_affine(first, second)
-        if options.scale and isinstance(second, FixedScaleComponent):
+        if options.scale and second.type == "FixedScaleComponent":
             return _before_scale(first, second)
     return None
 
@@ -216,19 +214,18 @@ def _check_test_mode(test_mode: bool) -> None:
         raise NetworkError("only in test mode (set_test_mode) can it be folded into the next one")
 
 
-def _after_dropout(
-    first: DropoutComponent | GeneralDropoutComponent, second: Component
-) -> Component | None:
+def _after_dropout(first: Component, second: Component) -> Component | None:
     """Dropout lets the part 1 - proportion pass in test mode; GeneralDropout lets all pass."""
+    assert isinstance(first, types.DropoutComponent | types.GeneralDropoutComponent)
     _check_test_mode(first.test_mode)
-    is_plain = isinstance(first, DropoutComponent)
+    is_plain = isinstance(first, types.DropoutComponent)
     scale = 1.0 - first.dropout_proportion if is_plain else 1.0
     match second:
         case _ if scale == 1.0:
             return second
         case LinearComponent():
             return second.replace(params=second.params * scale)
-        case AffineFamily() | TdnnComponent() | TimeHeightConvolutionComponent():
+        case AffineFamily() | TdnnComponent() | types.TimeHeightConvolutionComponent():
             return second.replace(linear_params=second.linear_params * scale)
     return None
 
@@ -269,9 +266,10 @@ def _after_affine(
 
 
 def _before_scale(
-    first: AffineFamily | FixedAffineComponent, second: FixedScaleComponent
+    first: AffineFamily | FixedAffineComponent, second: Component
 ) -> Component | None:
     """Returns an affine map whose output is scaled already."""
+    assert isinstance(second, types.FixedScaleComponent)
     if isinstance(first, FixedAffineComponent) or first.output_dim != second.input_dim:
         return None
     return first.replace(

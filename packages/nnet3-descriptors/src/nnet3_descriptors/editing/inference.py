@@ -40,6 +40,7 @@ from nnet3_descriptors.components.affine import AffineMap
 from nnet3_descriptors.descriptors.descriptor import shifted
 from nnet3_descriptors.editing import collapse
 from nnet3_descriptors.editing.structure import loops, remove_orphan_components
+from nnet3_descriptors.frozen_arrays import frozen
 from nnet3_descriptors.network_structure import (
     INPUT_SUFFIX,
     ComponentInputNode,
@@ -131,12 +132,14 @@ def _affine(
     affine: components.Component,
     *,
     rows: slice = slice(None),
-    columns: Sequence[slice] = (slice(None),),
+    columns: Sequence[slice] = (),
     with_bias: bool = True,
 ) -> components.Component:
-    """Returns an affine map for some rows and columns of the matrix of another one."""
+    """Returns an affine map for some rows and columns of the matrix of another one, or all."""
     assert isinstance(affine, AffineMap)
-    linear = np.hstack([affine.linear_params[rows, some] for some in columns])
+    linear = affine.linear_params[rows]
+    if columns:
+        linear = frozen(np.hstack([linear[:, some] for some in columns]))
     if isinstance(affine, components.LinearComponent) or not with_bias:
         return components.LinearComponent(params=linear)
     return components.AffineComponent(linear_params=linear, bias_params=affine.bias_params[rows])

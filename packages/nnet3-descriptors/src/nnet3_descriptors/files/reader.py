@@ -1,6 +1,7 @@
 """Reading the elements of Kaldi's files: the common parts of binary and text."""
 
 import contextlib
+import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -280,10 +281,10 @@ class Reader(ABC):
         start = self.position
         numbers = self._triangle()
         size = (math.isqrt(8 * len(numbers) + 1) - 1) // 2
-        lower = np.tril_indices(size)
-        if len(lower[0]) != len(numbers):
+        if size * (size + 1) // 2 != len(numbers):
             self.fail("this is no triangle of a matrix", at=start,
                       expected="1, 3, 6, 10, ... numbers", found=str(len(numbers)))  # fmt: skip
+        lower = _triangle_of(size)
         matrix = np.zeros((size, size))
         matrix[lower] = matrix.T[lower] = numbers
         return matrix
@@ -303,6 +304,12 @@ class Reader(ABC):
 
 _BLANKS: Final = frozenset(b" \t\n\r\v\f")
 _PRINTABLE: Final = range(ord(" "), ord("~") + 1)
+
+
+@functools.lru_cache(1)  # matrices of one size follow each other
+def _triangle_of(size: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Row and column of each element up to the diagonal, row by row."""
+    return np.tril_indices(size)
 
 
 def shown(data: bytes) -> str:

@@ -80,7 +80,7 @@ class Exchange(Transfer):
             assert self._cuda is not None
             self._cuda.copy_from(array, self._address(view))
 
-    def get(self, view: Array, *, on_device: bool) -> Any:
+    def get(self, view: Array, *, on_device: bool, copies: bool = True) -> Any:
         """A copy of contiguous float32 memory of the program: NumPy, or CuPy."""
         if self._cuda is not None and on_device:
             return self._cuda.copy_of(self._address(view) if view.size else 0, view.shape)

@@ -13,6 +13,7 @@ joined only in the first case: a recurrence begins anew in each chunk.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -138,12 +139,19 @@ def request_of(chunk: Chunk, step: int, nnet: Nnet) -> nnet3_computation.Computa
         nnet: The network, which may have an input 'ivector'.
     """
     start = chunk.first_input - chunk.first_output
-    inputs = [
-        nnet3_computation.IoSpecification.from_range("input", start, start + chunk.num_inputs)
-    ]
-    if any(node.name == "ivector" for node in nnet.input_nodes):
+    takes_ivector = any(node.name == "ivector" for node in nnet.input_nodes)
+    return _request(start, chunk.num_inputs, chunk.num_outputs, step, takes_ivector)
+
+
+@functools.lru_cache(64)
+def _request(
+    start: int, num_inputs: int, num_outputs: int, step: int, takes_ivector: bool
+) -> nnet3_computation.ComputationRequest:
+    # Kept: a model asks for few shapes again and again, and the same value is found sooner.
+    inputs = [nnet3_computation.IoSpecification.from_range("input", start, start + num_inputs)]
+    if takes_ivector:
         inputs.append(nnet3_computation.IoSpecification.from_range("ivector", 0, 1))
-    end = (chunk.num_outputs - 1) * step + 1
+    end = (num_outputs - 1) * step + 1
     output = nnet3_computation.IoSpecification.from_range("output", 0, end, t_step=step)
     return nnet3_computation.ComputationRequest(inputs=tuple(inputs), outputs=(output,))
 

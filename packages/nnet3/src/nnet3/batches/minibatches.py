@@ -6,6 +6,7 @@ the same for every number of threads.
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Real
@@ -34,7 +35,7 @@ class Run:
     Attributes:
         request: The rows, of one sequence.
         inputs: Makes the rows of each input node when they are needed.
-        take: Called with the rows of the output node 'output'.
+        take: Called with the rows of the output node 'output', of which it copies what it keeps.
         is_edge: Whether it is the first or last chunk of an utterance, with a context of its own.
         num_chunks: Number of chunks of the utterance that it computes.
     """
@@ -75,7 +76,9 @@ def compute_alone(pool: ComputerPool, run: Run, *, is_alone: bool) -> None:
         run: The run.
         is_alone: Whether all work stays on the calling thread, beside other threads.
     """
-    run.take(pool.forward(run.request, run.inputs(), is_alone=is_alone)["output"])
+    pool.forward(
+        run.request, run.inputs(), lambda outputs: run.take(outputs["output"]), is_alone=is_alone
+    )
 
 
 def compute_together(pool: ComputerPool, runs: Sequence[Run], size: int) -> dict[int, Nnet3Error]:
@@ -101,8 +104,14 @@ def compute_together(pool: ComputerPool, runs: Sequence[Run], size: int) -> dict
     given = list(inputs.values())
     # Another number of sequences would need another program.
     given += [given[-1]] * (size - len(given))
+
+    def take(outputs: Mapping[str, FloatArray]) -> None:
+        rows = len(outputs["output"]) // size
+        for place, number in enumerate(inputs):
+            runs[number].take(outputs["output"][place * rows : (place + 1) * rows])
+
     try:
-        outputs = _forward(pool, runs[0].request, given)
+        _forward(pool, runs[0].request, given, take)
     except DeviceMemoryError as error:
         if size == 1:
             return {**errors, 0: error}
@@ -112,22 +121,23 @@ def compute_together(pool: ComputerPool, runs: Sequence[Run], size: int) -> dict
         return errors
     except Nnet3Error as error:
         return {**errors, **dict.fromkeys(inputs, error)}
-    rows = len(outputs) // size
-    for place, number in enumerate(inputs):
-        runs[number].take(outputs[place * rows : (place + 1) * rows])
     return errors
 
 
 def _forward(
-    pool: ComputerPool, request: ComputationRequest, given: Sequence[Mapping[str, FloatArray]]
-) -> FloatArray:
+    pool: ComputerPool,
+    request: ComputationRequest,
+    given: Sequence[Mapping[str, FloatArray]],
+    take: Callable[[Mapping[str, FloatArray]], None],
+) -> None:
     if len(given) == 1:
-        return pool.forward(request, given[0], is_alone=True)["output"]
+        pool.forward(request, given[0], take, is_alone=True)
+        return
     stacked = {name: np.concatenate([each[name] for each in given]) for name in given[0]}
-    batch = of_sequences(request, len(given))
-    return pool.forward(batch, stacked, is_alone=True)["output"]
+    pool.forward(of_sequences(request, len(given)), stacked, take, is_alone=True)
 
 
+@functools.lru_cache(32)  # as `larger_chunks.request_of`
 def of_sequences(request: ComputationRequest, count: int) -> ComputationRequest:
     """A request of one sequence repeated for `count` sequences; the rows of each are contiguous."""
 
@@ -147,7 +157,7 @@ def of_sequences(request: ComputationRequest, count: int) -> ComputationRequest:
 
 _MEBIBYTE = 1 << 20
 
-MOST_FRAMES_AHEAD = 2_500
+MOST_FRAMES_AHEAD = 1_500
 """The most frames of other utterances that a chunk waits for, to share a minibatch.
 
 Waiting for 10,000 or 50,000 frames fills more minibatches and saves no time: most chunks are full

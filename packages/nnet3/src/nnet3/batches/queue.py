@@ -35,7 +35,7 @@ from nnet3.batches.minibatches import (
 from nnet3.caching import Promise
 from nnet3.computer_pool import ComputerPool
 
-READ_AHEAD_FRAMES = 2000
+READ_AHEAD_FRAMES = 1000
 """Frames to read, for each thread, while the oldest utterance is computed."""
 
 

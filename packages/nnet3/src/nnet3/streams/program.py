@@ -210,17 +210,23 @@ class StreamProgram:
             io.name: _stacked([values[io.name] for values in given], len(io.indexes))
             for io in request.inputs
         }
-        outputs = self._pool.forward(request, arrays, is_alone=False)
 
-        def part(name: str, sequence: int) -> FloatArray:
-            rows = len(outputs[name]) // count
-            array = outputs[name][sequence * rows : (sequence + 1) * rows]
-            return array if count == 1 else array.copy()
+        def part(array: FloatArray, sequence: int) -> FloatArray:
+            rows = len(array) // count
+            return array[sequence * rows : (sequence + 1) * rows].copy()
 
-        return [
-            (part(OUTPUT, each), {node: part(name, each) for node, name in chunk.state_outputs})
-            for each in range(len(given))
-        ]
+        return self._pool.forward(
+            request,
+            arrays,
+            lambda outputs: [
+                (
+                    part(outputs[OUTPUT], each),
+                    {node: part(outputs[name], each) for node, name in chunk.state_outputs},
+                )
+                for each in range(len(given))
+            ],
+            is_alone=False,
+        )
 
     def _inputs_of(self, chunk: Chunk) -> ChunkInputs:
         times = {io.name: io.indexes[:, 1].tolist() for io in chunk.request.inputs}
