@@ -19,6 +19,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from random import Random
 from typing import Any
@@ -33,6 +34,7 @@ from judged_seeds import Judged, command_line, differences, judge_seeds
 from looped_networks import add_lookahead, case_of_seed
 from network_generator import DIM, LAYERS, OFTEN, NetworkWriter
 from nnet3 import BatchOptions, ChunkOptions, Model, ScoreOptions, chunk_work
+from nnet3.batches import larger_chunks, minibatches
 from nnet3_descriptors import Nnet, node_config_lines, parse_config
 from nnet3_graph import ContextError
 from nnet3_runtime_cuda import RunError
@@ -56,6 +58,8 @@ class Case:
         threads: Number of threads.
         batches: The options of minibatches; `compute_many` takes two of them.
         joined: The number of chunks in a row that may be joined.
+        is_large: Whether the network is computed as a large one: last chunks and the last
+            minibatches are not all full ones.
     """
 
     definition: ChunkDefinition
@@ -64,6 +68,7 @@ class Case:
     threads: int
     batches: BatchOptions
     joined: int
+    is_large: bool
 
     @property
     def nnet(self) -> Nnet:
@@ -166,6 +171,7 @@ def case_of(seed: int) -> Case:
             memory=rng.choice([1, 64, 64]),
         ),
         joined=rng.choice([2, 2, 3, 4, 4]),
+        is_large=rng.random() < 0.7,
     )
 
 
@@ -210,8 +216,22 @@ def _listed(case: Case, model: Model) -> Scores:
     return dict(zip(case.utterances, listed, strict=True))
 
 
+@contextmanager
+def _thresholds(case: Case) -> Iterator[None]:
+    settings = [(chunk_work, "CHUNKS_JOINED", case.joined)]
+    if case.is_large:
+        settings += [
+            (larger_chunks, "MOST_PRODUCTS_IN_VAIN", 0),
+            (minibatches, "SMALL_MINIBATCH", 0),
+        ]
+    with ExitStack() as stack:
+        for module, name, value in settings:
+            stack.enter_context(mock.patch.object(module, name, value))
+        yield
+
+
 def _many(case: Case, model: Model, threads: int) -> Scores:
-    with mock.patch.object(chunk_work, "CHUNKS_JOINED", case.joined):
+    with _thresholds(case):
         return dict(
             model.compute_many(
                 ((key, each.frames) for key, each in case.utterances.items()),
@@ -227,7 +247,7 @@ def _many(case: Case, model: Model, threads: int) -> Scores:
 
 def _in_batches(case: Case, model: Model, threads: int) -> Scores:
     step, scores = int(case.options["frame_subsampling_factor"]), {}
-    with model.utterance_queue(threads, step, case.batches) as queue:
+    with _thresholds(case), model.utterance_queue(threads, step, case.batches) as queue:
         for (key, each), work in zip(case.utterances.items(), works(case, model), strict=True):
             queue.add(key, len(each.frames), work)
         queue.flush()
@@ -249,7 +269,7 @@ def works(case: Case, model: Model) -> list[Any]:
         )
         for kind in (ChunkOptions, ScoreOptions)
     )
-    with mock.patch.object(chunk_work, "CHUNKS_JOINED", case.joined):
+    with _thresholds(case):
         return [
             model.compute_work(each.frames, each.ivector, each.online, chunks, scores, case.batches)
             for each in case.utterances.values()
@@ -427,6 +447,7 @@ def kinds_of(case: Case) -> set[str]:
         "edge chunks with another minibatch size": has_edges and batches.edge_minibatch_size,
         "partial_minibatch_factor=0": batches.partial_minibatch_factor == 0,
         "chunks of one length": not batches.ensure_exact_final_context,
+        "computed as a large network": case.is_large,
     }
     return {
         f"i-vector: {of_ivector}",

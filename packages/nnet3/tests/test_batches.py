@@ -18,7 +18,7 @@ import pytest
 import small_networks
 from model_cases import Counted, assert_same
 from nnet3 import BatchOptions, ChunkOptions, Model, ScoreOptions
-from nnet3.batches import minibatches
+from nnet3.batches import larger_chunks, minibatches
 from nnet3.batches.larger_chunks import joined, larger, request_of, rounded_up
 from nnet3.batches.minibatches import MinibatchFormer, Run
 from nnet3.chunks import Chunk, chunks
@@ -276,10 +276,18 @@ def test_runs_of_several_chunks(
 
 def test_few_lengths() -> None:
     """Each power of two has two lengths, less than 16 rows apart; the largest is a full chunk."""
-    assert sorted({rounded_up(count, 50) for count in range(1, 51)}) == [
+    large = 1 << 30
+    assert sorted({rounded_up(count, 50, large) for count in range(1, 51)}) == [
         *(1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 50)
     ]
-    assert all(0 <= rounded_up(count, 10**6) - count < 16 for count in range(1, 5000))
+    assert all(0 <= rounded_up(count, 10**6, large) - count < 16 for count in range(1, 5000))
+
+
+def test_one_length() -> None:
+    """A small network computes full chunks: at most 2^22 products are in vain."""
+    small = (1 << 22) // 40
+    assert {rounded_up(count, 50, small) for count in range(10, 51)} == {50}
+    assert [rounded_up(count, 50, small) for count in (4, 9, 51)] == [4, 12, 51]
 
 
 @pytest.mark.parametrize(
@@ -301,8 +309,14 @@ def test_sizes_of_edges() -> None:
     """First and last chunks whose context differs have their own size."""
     options = BatchOptions(minibatch_size=8, edge_minibatch_size=2)
 
-    assert options.sizes(1, is_edge=True) == [2, 1]
-    assert options.sizes(1, is_edge=False) == [8, 4, 2, 1]
+    assert options.sizes(1 << 20, is_edge=True) == [2, 1]
+    assert options.sizes(1 << 20, is_edge=False) == [8, 4, 2, 1]
+
+
+def test_sizes_of_small_minibatches() -> None:
+    """Up to 1 MiB a minibatch is computed whole: another program would take longer to bind."""
+    assert BatchOptions().sizes(1 << 17) == [8]
+    assert BatchOptions().sizes((1 << 17) + 1) == [8, 4, 2, 1]
 
 
 def run_of(num_outputs: int) -> Run:
@@ -485,6 +499,8 @@ class TestMemory:
         Binding a computer first frees others.
         """
         counted = Counted(monkeypatch)
+        monkeypatch.setattr(larger_chunks, "MOST_PRODUCTS_IN_VAIN", 0)
+        monkeypatch.setattr(minibatches, "SMALL_MINIBATCH", 0)
         model = Model(network(WIDE))
         options = BatchOptions(memory=1)
         most_features = largest = 0

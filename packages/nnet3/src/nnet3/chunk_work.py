@@ -49,6 +49,7 @@ class ChunkNetwork(NamedTuple):
             utterance is cut; or None.
         pool: Computes chunks.
         known: What is known of the network that the pool computes.
+        num_parameters: The products of two numbers for a frame.
     """
 
     nnet: Nnet
@@ -63,6 +64,7 @@ class ChunkNetwork(NamedTuple):
     whole_only: str | None
     pool: ComputerPool
     known: KnownResults
+    num_parameters: int
 
 
 class _Utterance(NamedTuple):
@@ -158,7 +160,7 @@ class _Utterance(NamedTuple):
     def _larger(self, chunk: Chunk) -> Chunk:
         """The chunk whose program computes a chunk beside others."""
         most = self.options.frames_per_chunk // self.step
-        wanted = rounded_up(chunk.num_outputs, most)
+        wanted = rounded_up(chunk.num_outputs, most, self.network.num_parameters * self.step)
         return larger(self.network.known, chunk, self.step, wanted)
 
     def scores(self, options: ScoreOptions) -> FloatArray:

@@ -284,6 +284,7 @@ class Model(NotCopied):
             whole_only=self._whole_only(compiler.known),
             pool=self._pool,
             known=compiler.known,
+            num_parameters=chosen.num_parameters,
         )
         self._making_streams = threading.Lock()
         self._stream_programs: dict[StreamOptions, StreamProgram] = {}  # the latest is last

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 MOST_ROWS_IN_VAIN = 16
 """The most further rows of output: computing more would take longer than compiling."""
 
+MOST_PRODUCTS_IN_VAIN = 1 << 22
+"""The most products of two numbers for further rows up to a full chunk: a tenth of a millisecond.
+What Python does for each chunk takes longer."""
+
 _Moved = tuple[int, int]
 """A node, and the number of frames by which rows of it are later in the other computation."""
 
@@ -38,13 +42,18 @@ _T = 2
 """The column t of cindexes: node, n, t, x."""
 
 
-def rounded_up(num_outputs: int, most: int) -> int:
+def rounded_up(num_outputs: int, most: int, products: int) -> int:
     """The output rows of the larger chunk: one of two numbers for each power of two.
+
+    Chunks of a small network are all full ones.
 
     Args:
         num_outputs: Output rows of the chunk.
         most: Output rows of a full chunk.
+        products: Products of two numbers for a row of output.
     """
+    if (most - num_outputs) * products <= MOST_PRODUCTS_IN_VAIN:
+        return max(num_outputs, most)
     unit = max(1, min(MOST_ROWS_IN_VAIN, 1 << max(0, num_outputs.bit_length() - 2)))
     return max(num_outputs, min(most, -(-num_outputs // unit) * unit))
 

@@ -157,6 +157,12 @@ def of_sequences(request: ComputationRequest, count: int) -> ComputationRequest:
 
 _MEBIBYTE = 1 << 20
 
+SMALL_MINIBATCH = _MEBIBYTE
+"""Bytes of matrices up to which a minibatch is computed whole, whatever its number of chunks.
+
+To compute one takes a millisecond, to bind another program three to five.
+"""
+
 MOST_FRAMES_AHEAD = 1_500
 """The most frames of other utterances that a chunk waits for, to share a minibatch.
 
@@ -174,8 +180,9 @@ class BatchOptions:
         edge_minibatch_size: The same for first and last chunks with their own context; None for
             `minibatch_size`.
         partial_minibatch_factor: Chunks that cannot fill a minibatch are computed in minibatches of
-            minibatch_size times this factor to the power of 0, 1, 2, ... With 0 they are computed
-            in a full minibatch, padded with unused sequences.
+            minibatch_size times this factor to the power of 0, 1, 2, ... With 0, and where its
+            matrices take at most 1 MiB, they are computed in a full minibatch, padded with unused
+            sequences.
         ensure_exact_final_context: Whether outputs are those of each utterance alone. If not, the
             chunks are those of Kaldi's nnet3-compute-batch, all of one length: the last one begins
             earlier, and a short utterance is padded. That changes outputs of recurrent networks and
@@ -262,8 +269,9 @@ class BatchOptions:
         within = self.minibatch_bytes // max(1, bytes_per_sequence)
         most = max(1, min(most // num_chunks, within))
         sizes = [most]
-        while self.partial_minibatch_factor and sizes[-1] > 1:
-            smaller = int(most * self.partial_minibatch_factor ** len(sizes))
+        factor = self.partial_minibatch_factor if most * bytes_per_sequence > SMALL_MINIBATCH else 0
+        while factor and sizes[-1] > 1:
+            smaller = int(most * factor ** len(sizes))
             sizes.append(max(1, min(sizes[-1] - 1, smaller)))
         return sizes
 
