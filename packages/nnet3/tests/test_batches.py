@@ -291,6 +291,20 @@ def test_one_length() -> None:
 
 
 @pytest.mark.parametrize(
+    "layer", ["relu RectifiedLinear dim=40", "lda FixedAffine input-dim=40 output-dim=40"]
+)
+def test_short_utterances_in_long_chunks(layer: str) -> None:
+    """A network without trained parameters does not compute the whole of a chunk of any length."""
+    model = Model(network(stacked(40, layer)))
+    options = ChunkOptions(frames_per_chunk=10**6)
+    features = np.zeros((10, 40), np.float32)
+
+    work = model.compute_work(features, None, None, options, ScoreOptions(), BatchOptions())
+
+    assert [len(run.request.outputs[0].indexes) for run in work.runs] == [12]
+
+
+@pytest.mark.parametrize(
     ("options", "sizes"),
     [
         ({"minibatch_size": 8}, [8, 4, 2, 1]),

@@ -49,7 +49,7 @@ class ChunkNetwork(NamedTuple):
             utterance is cut; or None.
         pool: Computes chunks.
         known: What is known of the network that the pool computes.
-        num_parameters: The products of two numbers for a frame.
+        frame_products: The products of two numbers for a frame, about.
     """
 
     nnet: Nnet
@@ -64,7 +64,7 @@ class ChunkNetwork(NamedTuple):
     whole_only: str | None
     pool: ComputerPool
     known: KnownResults
-    num_parameters: int
+    frame_products: int
 
 
 class _Utterance(NamedTuple):
@@ -160,7 +160,7 @@ class _Utterance(NamedTuple):
     def _larger(self, chunk: Chunk) -> Chunk:
         """The chunk whose program computes a chunk beside others."""
         most = self.options.frames_per_chunk // self.step
-        wanted = rounded_up(chunk.num_outputs, most, self.network.num_parameters * self.step)
+        wanted = rounded_up(chunk.num_outputs, most, self.network.frame_products * self.step)
         return larger(self.network.known, chunk, self.step, wanted)
 
     def scores(self, options: ScoreOptions) -> FloatArray:

@@ -284,7 +284,8 @@ class Model(NotCopied):
             whole_only=self._whole_only(compiler.known),
             pool=self._pool,
             known=compiler.known,
-            num_parameters=chosen.num_parameters,
+            frame_products=self.input_dim
+            + sum(array.size for each in chosen.components for array in each.arrays().values()),
         )
         self._making_streams = threading.Lock()
         self._stream_programs: dict[StreamOptions, StreamProgram] = {}  # the latest is last

@@ -137,7 +137,7 @@ def _forward(
     pool.forward(of_sequences(request, len(given)), stacked, take, is_alone=True)
 
 
-@functools.lru_cache(32)  # as `larger_chunks.request_of`
+@functools.lru_cache(16)  # as `larger_chunks.request_of`; of long utterances they are large
 def of_sequences(request: ComputationRequest, count: int) -> ComputationRequest:
     """A request of one sequence repeated for `count` sequences; the rows of each are contiguous."""
 
