@@ -19,7 +19,14 @@ import small_networks
 from model_cases import Counted, assert_same
 from nnet3 import BatchOptions, ChunkOptions, Model, ScoreOptions
 from nnet3.batches import larger_chunks, minibatches
-from nnet3.batches.larger_chunks import joined, larger, request_of, rounded_up
+from nnet3.batches.larger_chunks import (
+    _alike,
+    _reads_fixed_frames,
+    joined,
+    larger,
+    request_of,
+    rounded_up,
+)
 from nnet3.batches.minibatches import MinibatchFormer, Run
 from nnet3.chunks import Chunk, chunks
 from nnet3.computer_pool import ComputerPool
@@ -223,6 +230,52 @@ def test_joined_chunks(name: str) -> None:
     found = joined(KnownResults(nnet), parts, 1)
 
     assert found == (whole if is_joined else None)
+
+
+STATISTICS = """
+    component name=ex type=StatisticsExtractionComponent input-dim=3 input-period=1 output-period=4
+    component name=po type=StatisticsPoolingComponent input-dim=7 input-period=4 left-context=4 \
+        right-context=4
+    component-node name=ex component=ex input=input
+    component-node name=po component=po input=ex
+"""
+
+FRAMES_READ = {
+    "fixed distances": ("Sum(input, Offset(input, -3))", {1, 4}),
+    "optional terms": ("Sum(input, IfDefined(Offset(input, 2)))", {1, 4}),
+    "optional terms outside": ("Sum(input, IfDefined(Offset(input, 40)))", {1}),
+    "optional terms between": ("Sum(input, IfDefined(Offset(input, 9)))", set()),
+    "another term instead": ("Failover(Offset(input, -9), input)", set()),
+    "rounded times": ("Round(input, 4)", {4}),
+    "in turn": ("Switch(input, Offset(input, 1))", {4}),
+    "a fixed frame": ("Sum(input, IfDefined(ReplaceIndex(input, t, 20)))", set()),
+    "statistics": ("Append(input, Round(po, 4))", {4}),
+}
+
+
+@pytest.mark.parametrize("name", FRAMES_READ)
+def test_frames_that_outputs_read(name: str) -> None:
+    """Where one question says that outputs read the same in all chunks, each two chunks do."""
+    descriptor, steps = FRAMES_READ[name]
+    statistics = STATISTICS if "po" in descriptor else ""
+    nnet = network(
+        f"input-node name=input dim=3\n{statistics}output-node name=output input={descriptor}"
+    )
+
+    for step in (1, 4):
+        parts = [
+            Chunk(-8, 17 + (count - 1) * step, 0, count, (count - 1) * step)
+            for count in range(1, 9)
+        ]
+        found = _reads_fixed_frames(KnownResults(nnet), parts[2], step, 8)
+        pairs = [
+            _alike(nnet, parts[few], parts[many], [step * by for by in range(many - few)], step)
+            for many in range(8)
+            for few in range(many)
+        ]
+
+        assert found == (step in steps)
+        assert all(pairs) or not found
 
 
 @pytest.mark.parametrize("size", [1, 2])

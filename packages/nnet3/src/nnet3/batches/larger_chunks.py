@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import nnet3_computation
 import numpy as np
@@ -99,25 +99,76 @@ def _has_same_outputs(
     known: KnownResults, chunks: Sequence[Chunk], whole: Chunk, step: int
 ) -> bool:
     first = chunks[0]
-    shape = first.first_input - first.first_output, first.num_inputs, first.num_outputs, step
-    kind = (shape, len(chunks), whole.num_outputs)
+    if _reads_fixed_frames(known, first, step, whole.num_outputs):
+        return True
+    kind = (*_context(first, step), step, first.num_outputs, len(chunks), whole.num_outputs)
     shifts = [chunk.first_output - first.first_output for chunk in chunks]
-
-    def reads_alike() -> bool:
-        from nnet3_graph import build_computation_graph
-
-        nnet = known.nnet
-        try:
-            small, large = (
-                build_computation_graph(nnet, request_of(each, step, nnet))
-                for each in (first, whole)
-            )
-        except Nnet3Error:
-            return False  # if the chunk itself cannot be computed, its run raises the error
-        return all(reads_the_same(small, large, shift) for shift in shifts)
-
-    is_same: bool = known.answer(f"same outputs {kind} {shifts}", reads_alike)
+    is_same: bool = known.answer(
+        f"same outputs {kind} {shifts}", lambda: _alike(known.nnet, first, whole, shifts, step)
+    )
     return is_same
+
+
+def _reads_fixed_frames(known: KnownResults, chunk: Chunk, step: int, most: int) -> bool:
+    """Whether an output reads the same rows, however many further frames a chunk has on each side.
+
+    Then all chunks of at most so many outputs have the same outputs, as one question tells: what
+    can be computed grows with the inputs. An output that reads the same with the fewest inputs and
+    with the most does so with all between. (This is asked of networks without i-vectors only: an
+    i-vector has its own time, so it would be elsewhere beside each output.)
+
+    Args:
+        known: What is known of the network of the chunk.
+        chunk: A chunk with the context of all of them.
+        step: Frames between two rows of output.
+        most: The outputs of the largest chunk.
+    """
+    begin, num_inputs = _context(chunk, step)
+    if num_inputs < 1 or len(known.nnet.input_nodes) > 1:
+        return False
+    around = step << (most - 1).bit_length()  # for few different questions
+    one = Chunk(begin, num_inputs, 0, 1, 0)
+    wide = Chunk(begin - around, num_inputs + 2 * around, -around, 2 * around // step + 1, around)
+
+    def is_fixed() -> bool:
+        return _repeats(known.nnet, step) and _alike(known.nnet, one, wide, [around], step)
+
+    question = f"fixed frames {begin, num_inputs, step, around}"
+    is_same: bool = known.answer(question, is_fixed)
+    return is_same
+
+
+def _repeats(nnet: Nnet, step: int) -> bool:
+    """Whether all nodes read alike at times that are `step` frames apart, as far as rows exist."""
+    from nnet3_descriptors.components.index_rules import has_closed_form
+
+    periods = [nnet.modulus]
+    for component in nnet.components:
+        component_type: Any = type(component)
+        form = component.closed_form() if has_closed_form(component_type) else None
+        if form is None:
+            return False
+        periods.append(len(form))
+    return all(step % period == 0 for period in periods)
+
+
+def _context(chunk: Chunk, step: int) -> tuple[int, int]:
+    """The first input of a single output, relative to it, and the number of its inputs."""
+    begin = chunk.first_input - chunk.first_output
+    return begin, chunk.num_inputs - (chunk.num_outputs - 1) * step
+
+
+def _alike(nnet: Nnet, part: Chunk, whole: Chunk, shifts: Sequence[int], step: int) -> bool:
+    """Whether a chunk has the same outputs in the whole, so many frames after its first output."""
+    from nnet3_graph import build_computation_graph
+
+    try:
+        small, large = (
+            build_computation_graph(nnet, request_of(each, step, nnet)) for each in (part, whole)
+        )
+    except Nnet3Error:
+        return False  # if the chunk itself cannot be computed, its run raises the error
+    return all(reads_the_same(small, large, shift) for shift in shifts)
 
 
 def in_groups(
