@@ -175,17 +175,13 @@ class ComputerPool:
             ForkError: the process was forked while other threads computed, and they did not end.
         """
         with GATE.unforked():
-            return self._forward(request, inputs, take, is_alone=is_alone)
+            return self._run(
+                (request, is_alone), lambda computer: take(computer.forward(inputs, copies=False))
+            )
 
-    def _forward(
-        self,
-        request: ComputationRequest,
-        inputs: Mapping[str, FloatArray],
-        take: Callable[[Mapping[str, FloatArray]], T],
-        *,
-        is_alone: bool,
-    ) -> T:
-        kind = request, is_alone
+    def _run(self, kind: _Kind, run: Callable[[NnetComputer], T]) -> T:
+        """Runs a computer of this kind, which is an idle one or is made."""
+        request, is_alone = kind
         computer = self._idle_one(kind)
         workspace = self._workspace() if computer is None else computer.workspace
         with LIMIT.at_most(1 if is_alone else self._threads):
@@ -193,7 +189,7 @@ class ComputerPool:
                 # The layout of parameters depends on the number of threads.
                 if computer is None:
                     computer = self._computer(request, workspace, is_alone=is_alone)
-                taken = take(computer.forward(inputs, copies=False))
+                result = run(computer)
             except BaseException as error:
                 with self._lock:
                     if computer is not None:
@@ -203,7 +199,7 @@ class ComputerPool:
                         self._leave(workspace, is_quiet=isinstance(error, Exception))
                 raise
         self._keep(kind, computer)
-        return taken
+        return result
 
     def _idle_one(self, kind: _Kind) -> NnetComputer | None:
         """An idle computer in a free workspace, which no longer is; None if there is none."""
