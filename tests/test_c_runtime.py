@@ -33,7 +33,7 @@ MODEL = DIGITS_EXAMPLE / "final.raw"
 FRAMES = 20
 LEFT, RIGHT = 12, 12
 SEEDS = range(100, 100 + int(os.environ.get("C_SEEDS", "4")))
-IN_8_BITS = ("--stream", "--frames=20", "--int8", "--weights",
+IN_8_BITS = ("--stream", "--frames=20", "--int8",
              f"--features=ark:{DIGITS_EXAMPLE}/test.feats.ark")  # fmt: skip
 TOOLS = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
@@ -99,7 +99,8 @@ def test_digits(target: Target, tmp_path: Path) -> None:
 
 def test_8_bits(tmp_path: Path) -> None:
     """The tool writes weights in 8 bits, and says how much outputs of a stream change."""
-    done = run_tool("nnet3-to-c", *IN_8_BITS, MODEL, tmp_path / "digits.c")
+    weights = tmp_path / "digits.weights"
+    done = run_tool("nnet3-to-c", f"--weights={weights}", *IN_8_BITS, MODEL, tmp_path / "digits.c")
 
     found = re.search(
         r"8 bits: ([\d,]+) of ([\d,]+) bytes of weights\. For ark:.*: [\d,]+ rows of output "
@@ -108,7 +109,8 @@ def test_8_bits(tmp_path: Path) -> None:
     )
     assert found is not None
     size, whole, relative, same = (float(each.replace(",", "")) for each in found.groups())
-    assert (tmp_path / "digits.weights").stat().st_size == size < 0.5 * whole
+    assert weights.stat().st_size == size < 0.5 * whole
+    assert f"Wrote {tmp_path}/digits.c, with {tmp_path}/digits.h and {weights}: " in done.stderr
     assert 0 < relative < 2
     assert same > 99
 
@@ -129,10 +131,10 @@ def test_large_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "net.c"
 
     inside = run_tool("nnet3-to-c", MODEL, source)
-    outside = run_tool("nnet3-to-c", "--weights", MODEL, source)
+    outside = run_tool("nnet3-to-c", f"--weights={tmp_path}/weights", MODEL, source)
 
-    assert "MB, mostly weights, which a compiler takes minutes for: --weights" in inside.stderr
-    assert "--weights writes" not in outside.stderr
+    assert "MB, mostly weights, which a compiler takes minutes for: --weights=FILE" in inside.stderr
+    assert "--weights=FILE" not in outside.stderr
 
 
 @pytest.mark.parametrize("tool", ["make", "cmake"])

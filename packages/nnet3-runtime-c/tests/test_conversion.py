@@ -164,8 +164,8 @@ def test_a_program(tmp_path: Path) -> None:
     assert piped.stdout == whole.stdout
     (tmp_path / "short").write_bytes((tmp_path / "stream.weights").read_bytes()[:-1])
     for arguments, message in {
-        (): "usage: ./stream stream.weights < inputs > outputs",
-        ("a", "b"): "usage: ./stream stream.weights < inputs > outputs",
+        (): "usage: ./stream WEIGHTS < inputs > outputs",
+        ("a", "b"): "usage: ./stream WEIGHTS < inputs > outputs",
         ("none",): "./stream: none cannot be read, or is too short",
         ("short",): "./stream: short cannot be read, or is too short",
     }.items():

@@ -60,16 +60,23 @@ class CSource:
     calls: Sequence[_Call] = ()
     properties: Mapping[str, str] = attrs.field(factory=dict)
 
-    def write(self, folder: str | os.PathLike[str]) -> None:
-        """Writes NAME.c, NAME.h and, if there is one, NAME.weights into a folder.
+    def write(
+        self, folder: str | os.PathLike[str], weights: str | os.PathLike[str] | None = None
+    ) -> None:
+        """Writes NAME.c and NAME.h into a folder, and weights that the source does not have.
+
+        Args:
+            folder: The folder.
+            weights: The file of the weights; None for NAME.weights in the folder.
 
         Raises:
             FileError: a file cannot be written.
         """
-        files = {"c": self.source.encode(), "h": self.header.encode(), "weights": self.weights}
-        for ending, content in files.items():
-            if content is not None:
-                write_atomically(Path(folder, f"{self.name}.{ending}"), [content])
+        path = Path(folder, self.name)
+        if self.weights is not None:
+            write_atomically(weights or path.with_suffix(".weights"), [self.weights])
+        write_atomically(path.with_suffix(".c"), [self.source.encode()])
+        write_atomically(path.with_suffix(".h"), [self.header.encode()])
 
 
 def to_c(
@@ -254,7 +261,7 @@ def _header(
     )
     given = "" if weights_in_source else ", const float *weights"
     taken = "" if weights_in_source else (
-        f"\n   weights are the {weights} numbers of {name}.weights, which have to stay."
+        f"\n   weights are the {weights} numbers of the file of weights, which have to stay."
     )  # fmt: skip
     return f"""/* {name}: a neural network, by nnet3-runtime-c.
 
@@ -379,7 +386,7 @@ def _main(
     taken, file, unread = "", "", ""
     if not weights_in_source:
         taken = "\n    const float *weights = argc == 2 ? weights_of(argv[1]) : 0;"
-        file = f" {name}.weights"
+        file = " WEIGHTS"
         unread = """
     if (!weights) {
         fprintf(stderr, "%s: %s cannot be read, or is too short\\n", argv[0], argv[1]);

@@ -275,10 +275,12 @@ def nnet3_to_onnx(
         "--stream", "Calls go on with the chunks of a stream; without it, each is for itself."
     ),
     XVECTOR,
-    cli.boolean_option(
+    cli.option(
         "--weights",
-        "Write the weights to a file, NAME.weights, which the program hands over; without "
-        "it, the source has them.",
+        None,
+        "Write the weights to a file, which the program hands over; without it, the source has "
+        "them.",
+        "FILE",
     ),
     cli.boolean_option(
         "--int8",
@@ -291,7 +293,7 @@ def nnet3_to_c(
     *,
     nnet_in: str,
     c_out: str,
-    weights: bool,
+    weights: str | None,
     int8: bool,
     features: str | None,
     **options: Any,
@@ -310,13 +312,15 @@ def nnet3_to_c(
     if features is not None and not int8:
         raise click.UsageError("--features is for --int8")
     _check_file(c_out)
+    if weights is not None:
+        _check_file(weights)
     path = Path(c_out).with_suffix(".c")
     model = _loaded(nnet_in)
     try:
         source = nnet3.export_c(
-            model, name=path.stem, weights_in_source=not weights, int8=int8, **options
+            model, name=path.stem, weights_in_source=weights is None, int8=int8, **options
         )
-        source.write(path.parent)
+        source.write(path.parent, weights)
         if int8:
             _log_rounding(model, path.stem, features, options)
     except nnet3_descriptors.Nnet3Error as error:
@@ -326,12 +330,10 @@ def nnet3_to_c(
     if not options["xvector"]:
         about = dict(line.split(": ", 1) for line in lines if line.startswith("nnet3."))
         _log_chunk(options["frames"], about)
-    files = " and ".join(
-        str(path.with_suffix(ending)) for ending in (".h", *([".weights"] if weights else []))
-    )
+    files = " and ".join([str(path.with_suffix(".h")), *([weights] if weights else [])])
     cli.log(f"Wrote {path}, with {files}: {'; '.join(calls)}")
     if (size := len(source.source)) > LARGE:
         cli.log(
             f"{path.name} has {size / 1e6:.0f} MB, mostly weights, which a compiler takes minutes "
-            "for: --weights writes them to a file"
+            "for: --weights=FILE writes them to a file"
         )
