@@ -837,8 +837,8 @@ class Model(NotCopied):
             RunError: an option is out of range, or priors are asked for but missing, or have no
                 logarithm.
             NotComputableError, CompilationError: the outputs cannot be computed chunk by chunk, as
-            with frames at a fixed time, or the network looks back so far that its state does not
-            repeat within a hundred chunks.
+                with frames at a fixed time, or the network looks back so far that its state does
+                not repeat within a hundred chunks.
             UnsupportedComponentError: the network has a component of a type that is not
                 implemented.
             DeviceMemoryError: the device lacks memory.
