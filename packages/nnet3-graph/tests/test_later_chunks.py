@@ -146,6 +146,7 @@ def looped(draw: st.DrawFn) -> tuple[Nnet, int, int, int]:
     return nnet, size, draw(st.integers(0, 5)), draw(st.integers(0, 5))
 
 
+@pytest.mark.any_versions
 @settings(max_examples=4 * settings.default.max_examples // 5)
 @given(example=looped())
 def test_all_chunks_after_a_settled_one_are_like_it(example) -> None:

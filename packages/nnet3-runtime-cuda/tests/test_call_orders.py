@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -175,13 +176,18 @@ class StreamCalls(RuleBasedStateMachine):
             self.stream.push_many(given, ivectors, finished=self.frames)
         assert set(self.stream.open_sequences) == self.frames.keys()
 
+    @property
+    def up_to_date(self) -> list[str]:
+        """The sequences for which no error has put outputs off."""
+        return sorted(self.frames.keys() - self.waiting)
+
     @rule(name=NAMES)
     def reset(self, name: str) -> None:
         """Forgets a sequence."""
         self.stream.reset(name)
         self.forget(name)
 
-    @precondition(lambda self: self.frames)
+    @precondition(attrgetter("frames"))
     @rule(data=st.data())
     def move(self, data: st.DataObject) -> None:
         """Stores a sequence, and continues from the bytes; one that has ended has no state."""
@@ -200,11 +206,11 @@ class StreamCalls(RuleBasedStateMachine):
         self.stream.reset(name)
         self.stream.resume(StreamState.from_bytes(stored), name)
 
-    @precondition(lambda self: self.frames.keys() - self.waiting)
+    @precondition(attrgetter("up_to_date"))
     @rule(data=st.data())
     def push_just_enough(self, data: st.DataObject) -> None:
         """Outputs come with the frame that `frames_to_outputs` says, and not before."""
-        name = data.draw(st.sampled_from(sorted(self.frames.keys() - self.waiting)))
+        name = data.draw(st.sampled_from(self.up_to_date))
         count = self.stream.frames_to_outputs(name)
         for size, has_outputs in ((count - 1, False), (1, True)):
             frames = self.rng.standard_normal((size, 3), dtype=np.float32)
@@ -254,6 +260,7 @@ class ComputerCalls(RuleBasedStateMachine):
     def begin(self, trainable: bool, threads: int) -> None:
         """Binds the computations."""
         self.trainable, self.threads = trainable, threads
+        self.begun: dict[str, Nnet] = {}  # what a judge begins with, until it is made
         self.patch = pytest.MonkeyPatch()
         self.due = interruptions(self.patch)
         self.nnet, computations = recurrent()
@@ -276,12 +283,19 @@ class ComputerCalls(RuleBasedStateMachine):
 
     def renew(self, kinds: Collection[str]) -> None:
         """New computers, with nothing behind them, take over the judging of some computations."""
-        nnet, computations = self.device_nnet.current(), recurrent()[1]
+        nnet = self.device_nnet.current()
         for kind in kinds:
-            judge = DeviceNnet(nnet, trainable=self.trainable, threads=self.threads)
-            self.judges[kind] = NnetComputer(judge, computations[kind])
+            self.begun[kind] = nnet
             self.is_lost[kind], self.num_runs[kind] = False, 0
         self.awaits_backward = self.awaits_backward and WHOLE not in kinds
+
+    def judge(self, kind: str) -> NnetComputer:
+        """What judges a computation; made when it is first asked."""
+        nnet = self.begun.pop(kind, None)
+        if nnet is not None:
+            own = DeviceNnet(nnet, trainable=self.trainable, threads=self.threads)
+            self.judges[kind] = NnetComputer(own, recurrent()[1][kind])
+        return self.judges[kind]
 
     def values(self, columns: int) -> np.ndarray:
         """Values for six frames."""
@@ -295,7 +309,8 @@ class ComputerCalls(RuleBasedStateMachine):
             with pytest.raises(RunError, match="a segment was interrupted"):
                 self.computers[kind].forward(inputs)
             return
-        found, expected = (each[kind].forward(inputs) for each in (self.computers, self.judges))
+        both = (self.computers[kind], self.judge(kind))
+        found, expected = (each.forward(inputs) for each in both)
         np.testing.assert_allclose(found["output"], expected["output"], rtol=1e-5, atol=1e-6)
         self.num_runs[kind] += 1
         self.awaits_backward = self.awaits_backward or kind == WHOLE
@@ -308,7 +323,7 @@ class ComputerCalls(RuleBasedStateMachine):
             with pytest.raises(RunError, match="needs a forward"):
                 self.computers[WHOLE].backward(derivatives)
             return
-        both = (self.computers[WHOLE], self.judges[WHOLE])
+        both = (self.computers[WHOLE], self.judge(WHOLE))
         found, expected = (each.backward(derivatives)["input"] for each in both)
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
         found, expected = (each.device_nnet.direction for each in both)
@@ -330,7 +345,7 @@ class ComputerCalls(RuleBasedStateMachine):
         else:
             self.renew([kind])
 
-    @precondition(lambda self: self.awaits_backward)
+    @precondition(attrgetter("awaits_backward"))
     @rule()
     def interrupt_backward(self) -> None:
         """Interrupts a backward pass: it cannot be run again."""
@@ -352,7 +367,7 @@ class ComputerCalls(RuleBasedStateMachine):
         self.computers[kind].reset()
         self.renew([kind])
 
-    @precondition(lambda self: self.trainable)
+    @precondition(attrgetter("trainable"))
     @rule(rate=st.sampled_from([0.1, 0.3]))
     def step(self, rate: float) -> None:
         """Changes the parameters by a rate times the last direction."""

@@ -105,6 +105,7 @@ LAYERS = stacked(
 )
 
 
+@pytest.mark.any_versions
 @pytest.mark.parametrize(("natural_gradient", "tolerance"), [(False, 1e-5), (True, 5e-4)])
 def test_split_products(
     cupy: StrictCupy,

@@ -117,6 +117,7 @@ def test_sums_of_ranges_share_a_launch() -> None:
 
 
 @needs_compiler
+@pytest.mark.any_versions
 def test_numbers_of_the_host_arrive() -> None:
     """Many numbers and arrays of the host, in several blocks, are on the device in each run."""
     machine = DeviceMachine(HostPlatform(strict=True))

@@ -37,6 +37,7 @@ def one_after_another(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 @needs_compiler
+@pytest.mark.any_versions
 @pytest.mark.parametrize(("terms", "parts"), [(320, 1), (13000, 11)])
 def test_errors_are_below_those_of_float32(terms: int, parts: int) -> None:
     """Rounding of sums toward zero does not add up, however many terms there are."""
