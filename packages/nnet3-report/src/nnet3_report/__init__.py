@@ -10,20 +10,20 @@ if TYPE_CHECKING:
     from nnet3_report.curves import curves_svg as curves_svg
     from nnet3_report.curves import memory_svg as memory_svg
     from nnet3_report.curves import with_unit as with_unit
+    from nnet3_report.html import computation_html as computation_html
+    from nnet3_report.html import graph_html as graph_html
+    from nnet3_report.html import html_table as html_table
+    from nnet3_report.html import model_html as model_html
+    from nnet3_report.html import network_html as network_html
+    from nnet3_report.html import network_picture as network_picture
+    from nnet3_report.html import request_html as request_html
+    from nnet3_report.html import trainer_html as trainer_html
+    from nnet3_report.html import training_run_html as training_run_html
     from nnet3_report.layers import Layer as Layer
     from nnet3_report.layers import Read as Read
     from nnet3_report.layers import context_of as context_of
     from nnet3_report.layers import frames_read as frames_read
     from nnet3_report.layers import layers_of as layers_of
-    from nnet3_report.notebook import computation_html as computation_html
-    from nnet3_report.notebook import graph_html as graph_html
-    from nnet3_report.notebook import html_table as html_table
-    from nnet3_report.notebook import model_html as model_html
-    from nnet3_report.notebook import network_html as network_html
-    from nnet3_report.notebook import network_picture as network_picture
-    from nnet3_report.notebook import request_html as request_html
-    from nnet3_report.notebook import trainer_html as trainer_html
-    from nnet3_report.notebook import training_run_html as training_run_html
     from nnet3_report.pages import pooled_frames as pooled_frames
     from nnet3_report.pages import report_page as report_page
     from nnet3_report.pages import training_page as training_page

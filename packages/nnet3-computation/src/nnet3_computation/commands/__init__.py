@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from nnet3_computation.commands.classes import SetConst as SetConst
     from nnet3_computation.commands.classes import StoreStats as StoreStats
     from nnet3_computation.commands.classes import SwapMatrix as SwapMatrix
-    from nnet3_computation.commands.classes import command_table as command_table
     from nnet3_computation.commands.declaration import ALPHA_COLUMN as ALPHA_COLUMN
     from nnet3_computation.commands.declaration import FIRST_OPERAND_COLUMN as FIRST_OPERAND_COLUMN
     from nnet3_computation.commands.declaration import OPCODE_COLUMN as OPCODE_COLUMN
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from nnet3_computation.commands.tables import ONE_BIT as ONE_BIT
     from nnet3_computation.commands.tables import columns as columns
     from nnet3_computation.commands.tables import command_rows as command_rows
+    from nnet3_computation.commands.tables import command_table as command_table
     from nnet3_computation.commands.tables import hand_over_commands as hand_over_commands
     from nnet3_computation.commands.tables import is_in_segments as is_in_segments
     from nnet3_computation.commands.tables import is_loop as is_loop

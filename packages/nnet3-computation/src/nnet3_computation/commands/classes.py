@@ -6,19 +6,15 @@ declaration; adding a command is adding a class here. Matrices named by an opera
 of the computation; `rows` below are rows of the submatrix.
 """
 
-from collections.abc import Iterable
 from typing import ClassVar
 
-import numpy as np
 from nnet3_descriptors.components import ComponentProperties
 
 from nnet3_computation.commands.declaration import (
-    TABLE_WIDTH,
     Access,
     Command,
     CommandSchema,
     OperandKind,
-    Table,
     operand,
     scale,
 )
@@ -333,9 +329,3 @@ COMMAND_TYPES: tuple[type[Command], ...] = tuple(
 
 SCHEMA: CommandSchema = CommandSchema.of(COMMAND_TYPES)
 """Their declarations as arrays."""
-
-
-def command_table(commands: Iterable[Command]) -> Table:
-    """Returns commands as rows of a table, (commands, TABLE_WIDTH) int32."""
-    rows = [item.row for item in commands]
-    return np.array(rows, dtype=np.int32).reshape(len(rows), TABLE_WIDTH)

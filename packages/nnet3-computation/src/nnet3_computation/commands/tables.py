@@ -46,6 +46,12 @@ _VIEWS: dict[int, Any] = {
 }
 
 
+def command_table(commands: Iterable[Command]) -> Table:
+    """Returns commands as rows of a table, (commands, TABLE_WIDTH) int32."""
+    rows = [item.row for item in commands]
+    return np.array(rows, dtype=np.int32).reshape(len(rows), TABLE_WIDTH)
+
+
 def columns(command_type: type[Command]) -> dict[str, int]:
     """Returns the column of the table for each operand of a command class."""
     return _COLUMNS[command_type.OPCODE]
