@@ -45,6 +45,16 @@ def test_scratch(commands: list[list[int]]) -> None:
     assert scratch.nbytes == nbytes
 
 
+def test_memory_of_growing_commands() -> None:
+    """If each command takes a little more than all before, little is used beside the last one."""
+    scratch = Scratch()
+    for size in range(1 << 16, 1 << 23, 1 << 16):
+        scratch.begin()
+        scratch.take((size,), np.uint8)
+
+    assert scratch.nbytes < 1.7 * (1 << 23)
+
+
 def test_lent_memory() -> None:
     """A command uses lent memory first; the next command no longer has it."""
     scratch, lent = Scratch(), np.zeros(300, np.float32)

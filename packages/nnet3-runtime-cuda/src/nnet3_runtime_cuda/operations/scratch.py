@@ -54,8 +54,9 @@ Array = npt.NDArray[Any]
 ALIGNMENT = 64
 """Arrays begin at multiples of this many bytes."""
 
-GROWTH = 4
-"""A new block has at least 1 / GROWTH of the memory so far, so that there are few blocks."""
+FIRST_BLOCK, GROWTH = 1 << 20, 4
+"""Bytes of the first block of scratch memory at least, and by how much later ones are larger than
+all before them. What no program has touched takes no memory."""
 
 
 class Workspace:
@@ -82,7 +83,7 @@ class Workspace:
         if memory is None or memory.nbytes < nbytes:
             if nbytes > self.most_bytes:
                 return np.empty(size, dtype)
-            # What no program has touched takes no memory; so a larger one may find room later.
+            # A larger one may find room later.
             memory = np.empty(min(2 * nbytes, self.most_bytes), np.uint8)
             self._matrices = weakref.ref(memory)
         taken: Array = memory[:nbytes].view(dtype)
@@ -109,7 +110,7 @@ class Scratch:
         mark: Position of the current command in the memory: number of the block, and bytes of it.
             Setting it back frees the arrays taken since.
         farthest: The farthest position of `mark` since this was set.
-        nbytes: Size of all blocks; of those of a workspace, what is used.
+        nbytes: Size of what is used of all blocks.
     """
 
     def __init__(self, workspace: Workspace | None = None) -> None:
@@ -144,17 +145,17 @@ class Scratch:
         while number < len(blocks) and start + size > blocks[number].nbytes:
             number, start = number + 1, 0
         if number == len(blocks):
-            capacity = max(size, self.nbytes // GROWTH)
-            blocks.append(np.empty(capacity, dtype=np.uint8))
+            capacity = max(FIRST_BLOCK, GROWTH * sum(block.nbytes for block in self._blocks))
+            if self._workspace is not None:
+                capacity = min(capacity, self._workspace.most_bytes)
+            blocks.append(np.empty(max(size, capacity), dtype=np.uint8))
             self._blocks.append(blocks[-1])
-            self.nbytes += capacity
             if self._workspace is not None:
                 self._workspace.add_scratch(blocks[-1])
-                self._used[len(self._blocks) - 1] = capacity
-        elif self._workspace is not None and number >= len(self._lent):
+        if number >= len(self._lent):
             place = number - len(self._lent)
             self._used[place] = max(self._used.get(place, 0), start + size)
-            self.nbytes = sum(self._used.values())
+            self.nbytes = max(self.nbytes, sum(self._used.values()))
         self.mark = number, start + size
         self.farthest = max(self.farthest, self.mark)
         taken: Array = blocks[number][start : start + size].view(dtype).reshape(shape)
