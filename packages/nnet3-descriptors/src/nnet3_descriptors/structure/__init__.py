@@ -94,7 +94,8 @@ def reached(start: Iterable[K], edges: Callable[[K], Iterable[K]]) -> Iterator[K
 def strongly_connected_components(sources: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
     """Groups nodes that depend on each other, and orders the groups.
 
-    Tarjan's algorithm ("Depth-first search and linear graph algorithms", 1972), without recursion.
+    Kosaraju's algorithm (Aho, Hopcroft and Ullman, "Data structures and algorithms", 1983): among
+    nodes without a group, the one that was finished last has a group with those that read it.
 
     Args:
         sources: For each node, the nodes that it reads.
@@ -103,59 +104,40 @@ def strongly_connected_components(sources: Sequence[Sequence[int]]) -> tuple[tup
         The nodes, each once, in groups. What a node reads stands before it, except for the edges
         inside a group that close a cycle.
     """
-    count = len(sources)
-    number = [-1] * count  # in the order of discovery
-    lowest = [0] * count
-    on_stack = [False] * count
-    finished: list[int] = []
-    stack: list[int] = []
+    readers: list[list[int]] = [[] for _ in sources]
+    for node, read in enumerate(sources):
+        for source in read:
+            readers[source].append(node)
+    finished = _finished(sources)
+    places = {node: place for place, node in enumerate(finished)}
     groups: list[tuple[int, ...]] = []
-    discovered = 0
-    for root in range(count):
-        if number[root] >= 0:
-            continue
-        path: list[tuple[int, Iterator[int]]] = [(root, iter(sources[root]))]
-        number[root] = lowest[root] = discovered
-        discovered += 1
-        stack.append(root)
-        on_stack[root] = True
-        while path:
-            node, rest = path[-1]
-            for source in rest:
-                if number[source] < 0:
-                    number[source] = lowest[source] = discovered
-                    discovered += 1
-                    stack.append(source)
-                    on_stack[source] = True
-                    path.append((source, iter(sources[source])))
-                    break
-                if on_stack[source]:
-                    lowest[node] = min(lowest[node], number[source])
-            else:
-                path.pop()
-                finished.append(node)
-                if path:
-                    reader = path[-1][0]
-                    lowest[reader] = min(lowest[reader], lowest[node])
-                if lowest[node] < number[node]:
-                    continue
-                groups.append(_take_group(node, stack, on_stack, finished))
-    return tuple(groups)
+    ungrouped = {*finished}
+    for last in reversed(finished):
+        if last in ungrouped:
+            ungrouped.remove(last)
+            group = [last]
+            for node in group:
+                found = ungrouped.intersection(readers[node])
+                ungrouped -= found
+                group += found
+            groups.append(tuple(sorted(group, key=places.__getitem__)))
+    return tuple(reversed(groups))
 
 
-def _take_group(
-    root: int, stack: list[int], on_stack: list[bool], finished: list[int]
-) -> tuple[int, ...]:
-    """Takes the group of a root off the stack; its nodes are the last that were finished."""
-    size = 1
-    while stack[-size] != root:
-        size += 1
-    for node in stack[-size:]:
-        on_stack[node] = False
-    del stack[-size:]
-    group = tuple(finished[-size:])
-    del finished[-size:]
-    return group
+def _finished(sources: Sequence[Sequence[int]]) -> list[int]:
+    """Returns the nodes in the order in which a search, depth first, is done with them."""
+    finished: list[int] = []
+    seen: set[int] = set()
+    pending = [*reversed(range(len(sources)))]
+    while pending:
+        node = pending.pop()
+        if node < 0:  # all that it reads is done
+            finished.append(~node)
+        elif node not in seen:
+            seen.add(node)
+            pending.append(~node)
+            pending += reversed(sources[node])
+    return finished
 
 
 DIGEST_BYTES: Final = 8
