@@ -6,14 +6,13 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nnet3_descriptors.components.declaration import base, fields, info, initial, natural_gradient
 from nnet3_descriptors.components.declaration.config_line import ConfigLine
 from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
 from nnet3_descriptors.components.declaration.registry import component
 from nnet3_descriptors.components.index_rules import windows
-from nnet3_descriptors.indexes import IndexArray, N, X
+from nnet3_descriptors.indexes import IndexArray, N, Splits, X
 
 
 @windows.precomputed
@@ -57,9 +56,7 @@ class DistributeComponent(base.Component):
         """Number of blocks of columns of the input."""
         return self.input_dim // self.output_dim
 
-    def input_dependencies(
-        self, output_indexes: IndexArray
-    ) -> tuple[NDArray[np.int64], IndexArray]:
+    def input_dependencies(self, output_indexes: IndexArray) -> tuple[Splits, IndexArray]:
         """Returns the index that the block of each row belongs to."""
         needed = output_indexes.copy()
         needed[:, X] //= self.num_blocks

@@ -13,7 +13,7 @@ from nnet3_descriptors.components.declaration.properties import AnyWithin, Close
 from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
 from nnet3_descriptors.components.declaration.registry import component
 from nnet3_descriptors.components.index_rules import windows
-from nnet3_descriptors.indexes import IndexArray, T, rows_around
+from nnet3_descriptors.indexes import IndexArray, Mask, Splits, T, rows_around
 from nnet3_descriptors.limits import check_limit
 
 
@@ -82,12 +82,8 @@ class StatisticsFamily(base.Component):
     INFO = ("input_dim", "output_dim")
 
     def is_computable(
-        self,
-        output_indexes: IndexArray,
-        splits: NDArray[np.int64],
-        input_indexes: IndexArray,
-        available: NDArray[np.bool_],
-    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        self, output_indexes: IndexArray, splits: Splits, input_indexes: IndexArray, available: Mask
+    ) -> tuple[Mask, Mask]:
         """Returns which rows have any input, and as used all existing inputs."""
         available_before = np.concatenate([[0], np.cumsum(available)])
         computable = available_before[splits[1:]] > available_before[splits[:-1]]
@@ -183,9 +179,7 @@ class StatisticsExtractionComponent(StatisticsFamily):
     def _period_starts(self, output_indexes: IndexArray) -> NDArray[np.int64]:
         return windows.times(output_indexes) // self.output_period * self.output_period
 
-    def input_dependencies(
-        self, output_indexes: IndexArray
-    ) -> tuple[NDArray[np.int64], IndexArray]:
+    def input_dependencies(self, output_indexes: IndexArray) -> tuple[Splits, IndexArray]:
         """Returns all times of each output's period.
 
         Raises:
@@ -299,9 +293,7 @@ class StatisticsPoolingComponent(StatisticsFamily):
         """Shifting t by multiples of this at the output shifts the needed input likewise."""
         return self.input_period
 
-    def input_dependencies(
-        self, output_indexes: IndexArray
-    ) -> tuple[NDArray[np.int64], IndexArray]:
+    def input_dependencies(self, output_indexes: IndexArray) -> tuple[Splits, IndexArray]:
         """Returns all times of each output's window.
 
         Outputs at other times than multiples of input_period have no input and cannot be computed.

@@ -17,17 +17,18 @@ but Append:
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 
 from nnet3_descriptors.descriptors import forms
 from nnet3_descriptors.descriptors.forms import (
+    CindexSet,
     Const,
     ForwardingDescriptor,
+    NodeNumbers,
     SumDescriptor,
     to_single,
 )
@@ -68,8 +69,8 @@ class Descriptor:
         return tuple(leaf for part in self.parts for leaf in part.leaves)
 
     def dependencies(
-        self, indexes: AnyIndexes, node_index: Mapping[str, int] | None = None
-    ) -> npt.NDArray[np.int64]:
+        self, indexes: AnyIndexes, node_index: NodeNumbers | None = None
+    ) -> forms.Cindexes:
         """Returns all cindexes that might be read.
 
         Args:
@@ -85,10 +86,7 @@ class Descriptor:
         )
 
     def is_computable(
-        self,
-        indexes: AnyIndexes,
-        available: forms.CindexSet,
-        node_index: Mapping[str, int] | None = None,
+        self, indexes: AnyIndexes, available: CindexSet, node_index: NodeNumbers | None = None
     ) -> tuple[forms.BoolArray, forms.BoolArray]:
         """Tells which rows can be computed (all their parts can), and which cindexes they read.
 

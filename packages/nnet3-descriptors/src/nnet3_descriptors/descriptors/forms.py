@@ -37,11 +37,15 @@ from nnet3_descriptors.indexes import (
 Scales = float | npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]
 NodeDim = Callable[[str], int]
-CindexSet = Callable[[npt.NDArray[np.int64]], BoolArray]
+NodeNumbers = Mapping[str, int]
+Cindexes = npt.NDArray[np.int64]
+CindexSet = Callable[[Cindexes], BoolArray]
 """Tells for (K, 4) cindexes, columns node, n, t, x, which are in the set: (K,).
 
 Callers can ask for a t or x beyond 32 bits; no set has such a row.
 """
+OfLeaf = Callable[["ForwardingDescriptor"], "SumDescriptor"]
+OfConst = Callable[["Const"], "SumDescriptor"]
 
 
 def to_single(value: float) -> float:
@@ -62,14 +66,18 @@ def finite_single(value: float, what: str) -> float:
     return single
 
 
+def _unchanged(const: Const) -> SumDescriptor:
+    return const
+
+
 def numbered(names: Iterable[str]) -> dict[str, int]:
     """Returns the place of each of some different names."""
     return {name: number for number, name in enumerate(names)}
 
 
 def dependencies_of(
-    leaves: Sequence[ForwardingDescriptor], indexes: AnyIndexes, node_index: Mapping[str, int]
-) -> npt.NDArray[np.int64]:
+    leaves: Sequence[ForwardingDescriptor], indexes: AnyIndexes, node_index: NodeNumbers
+) -> Cindexes:
     """Returns the source of each row for each leaf: (L, N, 4) int64, columns node, n, t, x."""
     what = f"the rows that {len(leaves)} terms of a descriptor read for {len(indexes)} rows"
     limits.check_limit("reads", len(leaves) * len(indexes), what)
@@ -79,7 +87,7 @@ def dependencies_of(
     return cindexes
 
 
-def are_available(cindexes: npt.NDArray[np.int64], available: CindexSet) -> BoolArray:
+def are_available(cindexes: Cindexes, available: CindexSet) -> BoolArray:
     """Returns which of (L, N, 4) cindexes are in a set: (L, N)."""
     return available(cindexes.reshape(-1, 4)).reshape(cindexes.shape[:2])
 
@@ -117,9 +125,7 @@ class SumDescriptor(ByFields, ABC):
         """Names of the nodes that this may take values from, each once, in order."""
         return tuple(dict.fromkeys(name for leaf in self.leaves for name in leaf.node_names))
 
-    def dependencies(
-        self, indexes: AnyIndexes, node_index: Mapping[str, int] | None = None
-    ) -> npt.NDArray[np.int64]:
+    def dependencies(self, indexes: AnyIndexes, node_index: NodeNumbers | None = None) -> Cindexes:
         """Returns all cindexes that might enter the sum.
 
         Args:
@@ -133,7 +139,7 @@ class SumDescriptor(ByFields, ABC):
         return dependencies_of(self.leaves, indexes, node_index or numbered(self.node_names))
 
     def is_computable(
-        self, indexes: AnyIndexes, available: CindexSet, node_index: Mapping[str, int] | None = None
+        self, indexes: AnyIndexes, available: CindexSet, node_index: NodeNumbers | None = None
     ) -> tuple[BoolArray, BoolArray]:
         """Tells which rows can be computed, and which leaves enter them.
 
@@ -220,11 +226,7 @@ class SumDescriptor(ByFields, ABC):
         """Returns a copy with other operands; a leaf has none."""
         return self
 
-    def map_leaves(
-        self,
-        forwarding: Callable[[ForwardingDescriptor], SumDescriptor],
-        constant: Callable[[Const], SumDescriptor] = lambda const: const,
-    ) -> SumDescriptor:
+    def map_leaves(self, forwarding: OfLeaf, constant: OfConst = _unchanged) -> SumDescriptor:
         """Returns the same tree with each forwarding leaf and each constant replaced."""
         operands = tuple(operand.map_leaves(forwarding, constant) for operand in self.operands)
         return self.with_operands(operands)
@@ -244,7 +246,7 @@ class ForwardingDescriptor(SumDescriptor):
     def with_sources(self, sources: tuple[ForwardingDescriptor, ...]) -> ForwardingDescriptor:
         """Returns a copy with other sources."""
 
-    def map_to_input(self, indexes: IndexArray, node_index: Mapping[str, int]) -> IndexArray:
+    def map_to_input(self, indexes: IndexArray, node_index: NodeNumbers) -> IndexArray:
         """Maps requested indexes to the cindexes that the values come from.
 
         Args:
@@ -260,9 +262,7 @@ class ForwardingDescriptor(SumDescriptor):
         return as_rows(self.map_unbounded(indexes, node_index), self)
 
     @abstractmethod
-    def map_unbounded(
-        self, indexes: AnyIndexes, node_index: Mapping[str, int]
-    ) -> npt.NDArray[np.int64]:
+    def map_unbounded(self, indexes: AnyIndexes, node_index: NodeNumbers) -> Cindexes:
         """Returns the same as `map_to_input` in int64, also where there can be no row.
 
         For look-ups: a row that an IfDefined() asks for beyond 32 bits does not exist.
@@ -315,11 +315,7 @@ class ForwardingDescriptor(SumDescriptor):
             )
         return dims.pop()
 
-    def map_leaves(
-        self,
-        forwarding: Callable[[ForwardingDescriptor], SumDescriptor],
-        constant: Callable[[Const], SumDescriptor] = lambda const: const,
-    ) -> SumDescriptor:
+    def map_leaves(self, forwarding: OfLeaf, constant: OfConst = _unchanged) -> SumDescriptor:
         return forwarding(self)
 
 
@@ -353,11 +349,7 @@ class Const(SumDescriptor):
     def dim(self, node_dim: NodeDim) -> int:
         return self.num_columns
 
-    def map_leaves(
-        self,
-        forwarding: Callable[[ForwardingDescriptor], SumDescriptor],
-        constant: Callable[[Const], SumDescriptor] = lambda const: const,
-    ) -> SumDescriptor:
+    def map_leaves(self, forwarding: OfLeaf, constant: OfConst = _unchanged) -> SumDescriptor:
         return constant(self)
 
 
@@ -384,9 +376,7 @@ class Node(ForwardingDescriptor):
     def map_nodes(self, replace: Callable[[str], ForwardingDescriptor]) -> ForwardingDescriptor:
         return replace(self.name)
 
-    def map_unbounded(
-        self, indexes: AnyIndexes, node_index: Mapping[str, int]
-    ) -> npt.NDArray[np.int64]:
+    def map_unbounded(self, indexes: AnyIndexes, node_index: NodeNumbers) -> Cindexes:
         cindexes = np.empty((len(indexes), 4), dtype=np.int64)
         cindexes[:, 0] = node_index[self.name]
         cindexes[:, 1:] = indexes
@@ -420,9 +410,7 @@ class _OneSource(ForwardingDescriptor):
     def with_sources(self, sources: tuple[ForwardingDescriptor, ...]) -> ForwardingDescriptor:
         return attrs.evolve(self, source=sources[0])  # type: ignore[misc]
 
-    def map_unbounded(
-        self, indexes: AnyIndexes, node_index: Mapping[str, int]
-    ) -> npt.NDArray[np.int64]:
+    def map_unbounded(self, indexes: AnyIndexes, node_index: NodeNumbers) -> Cindexes:
         return self.source.map_unbounded(self._change(indexes), node_index)
 
     def scale(self, indexes: AnyIndexes) -> Scales:
@@ -510,9 +498,7 @@ class Switch(ForwardingDescriptor):
         for number, rows in zip(numbers.tolist(), np.split(order, starts[1:]), strict=False):
             yield self.sources[number], rows
 
-    def map_unbounded(
-        self, indexes: AnyIndexes, node_index: Mapping[str, int]
-    ) -> npt.NDArray[np.int64]:
+    def map_unbounded(self, indexes: AnyIndexes, node_index: NodeNumbers) -> Cindexes:
         cindexes = np.empty((len(indexes), 4), dtype=np.int64)
         for source, rows in self._chosen(indexes):
             cindexes[rows] = source.map_unbounded(indexes[rows], node_index)

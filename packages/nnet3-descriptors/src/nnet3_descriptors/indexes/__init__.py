@@ -45,6 +45,12 @@ IndexArray = npt.NDArray[np.int32]
 AnyIndexes = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 """Indexes, possibly with values beyond 32 bits, for which no rows exist."""
 
+Splits = npt.NDArray[np.int64]
+"""(N + 1,) int64: what belongs to row i is splits[i] to splits[i + 1] of another array (CSR)."""
+
+Mask = npt.NDArray[np.bool_]
+"""Which of some rows are meant: (rows,) bool."""
+
 INT32_MIN: Final = -(2**31)
 """The smallest int32."""
 INT32_MAX: Final = 2**31 - 1
@@ -121,7 +127,7 @@ def moved_indexes(indexes: AnyIndexes, t: int, x: int) -> npt.NDArray[np.int64]:
 
 def rows_around(
     indexes: IndexArray, times: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64], reader: str
-) -> tuple[npt.NDArray[np.int64], IndexArray]:
+) -> tuple[Splits, IndexArray]:
     """Returns the rows that lie at some offsets in t from each of some rows, as CSR.
 
     All index rules that read several rows for one list them here.

@@ -20,7 +20,7 @@ from nnet3_descriptors.components.declaration.properties import (
     ComponentProperties,
 )
 from nnet3_descriptors.frozen_arrays import ByFields, ReadOnlyArrays
-from nnet3_descriptors.indexes import INT32_MAX, IndexArray
+from nnet3_descriptors.indexes import INT32_MAX, IndexArray, Mask, Splits
 
 _C = TypeVar("_C", bound="type[Component]")
 
@@ -146,9 +146,7 @@ class Component(ByFields, ReadOnlyArrays):
         """Shifting t by multiples of this at the output shifts the needed input likewise."""
         return 1
 
-    def input_dependencies(
-        self, output_indexes: IndexArray
-    ) -> tuple[NDArray[np.int64], IndexArray]:
+    def input_dependencies(self, output_indexes: IndexArray) -> tuple[Splits, IndexArray]:
         """Returns all input indexes that rows of the output might use, as CSR.
 
         Args:
@@ -161,12 +159,8 @@ class Component(ByFields, ReadOnlyArrays):
         return np.arange(len(output_indexes) + 1, dtype=np.int64), output_indexes
 
     def is_computable(
-        self,
-        output_indexes: IndexArray,
-        splits: NDArray[np.int64],
-        input_indexes: IndexArray,
-        available: NDArray[np.bool_],
-    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        self, output_indexes: IndexArray, splits: Splits, input_indexes: IndexArray, available: Mask
+    ) -> tuple[Mask, Mask]:
         """Returns which rows of the output can be computed and which inputs they then use.
 
         Args:

@@ -21,7 +21,18 @@ from nnet3_descriptors.components.index_rules.windows import (
     times,
     wrong_count,
 )
-from nnet3_descriptors.indexes import INT32_MAX, NO_TIME, IndexArray, N, T, X, distinct, rows_around
+from nnet3_descriptors.indexes import (
+    INT32_MAX,
+    NO_TIME,
+    IndexArray,
+    Mask,
+    N,
+    Splits,
+    T,
+    X,
+    distinct,
+    rows_around,
+)
 
 
 @attrs.frozen
@@ -187,9 +198,7 @@ class TimeOffsetRules:
         count = -(-count // interleave) * interleave
         return outputs, TimeGrid(outputs.start + first, step, count), interleave
 
-    def input_dependencies(
-        self, output_indexes: IndexArray
-    ) -> tuple[NDArray[np.int64], IndexArray]:
+    def input_dependencies(self, output_indexes: IndexArray) -> tuple[Splits, IndexArray]:
         """Returns the index at each time offset, for each output index in turn.
 
         Raises:
@@ -201,12 +210,8 @@ class TimeOffsetRules:
         return rows_around(output_indexes, times(output_indexes), offsets, reader)
 
     def is_computable(
-        self,
-        output_indexes: IndexArray,
-        splits: NDArray[np.int64],
-        input_indexes: IndexArray,
-        available: NDArray[np.bool_],
-    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        self, output_indexes: IndexArray, splits: Splits, input_indexes: IndexArray, available: Mask
+    ) -> tuple[Mask, Mask]:
         """Returns which rows have all required inputs, and as used all existing inputs of these."""
         at_offsets = available.reshape(len(output_indexes), len(self.time_offsets))
         is_required = np.isin(self.time_offsets, self.required_time_offsets)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from nnet3_descriptors.components.declaration import kinds, properties
 from nnet3_descriptors.errors import Nnet3Error
 from nnet3_descriptors.frozen_arrays import ReadOnlyArrays
-from nnet3_descriptors.indexes import AnyIndexes, IndexArray, N, T, X, as_rows, index_keys
+from nnet3_descriptors.indexes import AnyIndexes, IndexArray, N, Splits, T, X, as_rows, index_keys
 
 RowArray = NDArray[np.int32]
 """Numbers of rows, int32."""
@@ -226,9 +226,7 @@ class NoInputRules:
 
     __slots__ = ()
 
-    def input_dependencies(
-        self, output_indexes: IndexArray
-    ) -> tuple[NDArray[np.int64], IndexArray]:
+    def input_dependencies(self, output_indexes: IndexArray) -> tuple[Splits, IndexArray]:
         """Returns no index for any row."""
         return np.zeros(len(output_indexes) + 1, dtype=np.int64), output_indexes[:0]
 
