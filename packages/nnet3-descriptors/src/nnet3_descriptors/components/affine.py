@@ -9,7 +9,7 @@ import numpy as np
 
 from nnet3_descriptors.components.declaration import base, info, kinds, natural_gradient, registry
 from nnet3_descriptors.components.declaration.config_line import ConfigLine
-from nnet3_descriptors.components.declaration.fields import Array, integer, matrix, vector
+from nnet3_descriptors.components.declaration.fields import Array, integer, matrix, size_of, vector
 from nnet3_descriptors.components.declaration.initial import (
     affine_params,
     dims,
@@ -20,24 +20,8 @@ from nnet3_descriptors.components.declaration.properties import CONTIGUOUS, TRAI
 from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
 
 
-class _MatrixDims:
-    """The dimensions of a map whose matrix is linear_params, (output_dim, input_dim)."""
-
-    __slots__ = ()
-
-    @property
-    def input_dim(self) -> int:
-        """Number of columns of the input."""
-        return int(self.linear_params.shape[1])  # type: ignore[attr-defined]
-
-    @property
-    def output_dim(self) -> int:
-        """Number of columns of the output."""
-        return int(self.linear_params.shape[0])  # type: ignore[attr-defined]
-
-
 @registry.component
-class FixedAffineComponent(_MatrixDims, base.Component):
+class FixedAffineComponent(base.Component):
     """y = linear_params x + bias_params, not trained.
 
     Attributes:
@@ -50,6 +34,8 @@ class FixedAffineComponent(_MatrixDims, base.Component):
 
     linear_params: Array = matrix(shape=("output_dim", "input_dim"), show=info.root_mean_square)
     bias_params: Array = vector(shape=("output_dim",), info="bias", show=info.mean_stddev)
+    input_dim = size_of("linear_params", 1, "Number of columns of the input.")
+    output_dim = size_of("linear_params", 0, "Number of columns of the output.")
 
     @classmethod
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
@@ -64,7 +50,7 @@ class FixedAffineComponent(_MatrixDims, base.Component):
 
 
 @base.component_family
-class AffineFamily(_MatrixDims, base.UpdatableComponent):
+class AffineFamily(base.UpdatableComponent):
     """y = linear_params x + bias_params.
 
     Attributes:
@@ -80,6 +66,8 @@ class AffineFamily(_MatrixDims, base.UpdatableComponent):
     bias_params: Array = vector(
         parameter=True, shape=("output_dim",), info="bias", show=info.mean_stddev
     )
+    input_dim = size_of("linear_params", 1, "Number of columns of the input.")
+    output_dim = size_of("linear_params", 0, "Number of columns of the output.")
 
 
 @registry.component
@@ -135,7 +123,7 @@ class NaturalGradientAffineComponent(AffineFamily):
 
 
 @registry.component
-class LinearComponent(_MatrixDims, base.UpdatableComponent):
+class LinearComponent(base.UpdatableComponent):
     """y = params x, trained by natural-gradient descent.
 
     Attributes:
@@ -165,6 +153,8 @@ class LinearComponent(_MatrixDims, base.UpdatableComponent):
     alpha: float = natural_gradient.alpha()
     num_samples_history: float = natural_gradient.num_samples_history()
     update_period: int = natural_gradient.update_period()
+    input_dim = size_of("params", 1, "Number of columns of the input.")
+    output_dim = size_of("params", 0, "Number of columns of the output.")
 
     @property
     def linear_params(self) -> Array:
@@ -239,10 +229,7 @@ class BlockAffineComponent(base.UpdatableComponent):
         """Number of columns of the input."""
         return int(self.linear_params.shape[1]) * self.num_blocks
 
-    @property
-    def output_dim(self) -> int:
-        """Number of columns of the output."""
-        return int(self.linear_params.shape[0])
+    output_dim = size_of("linear_params", 0, "Number of columns of the output.")
 
     @classmethod
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
@@ -269,10 +256,7 @@ class RepeatedAffineComponent(base.UpdatableComponent):
         parameter=True, shape=("output_block_dim",), info="bias", show=info.mean_stddev
     )
 
-    @property
-    def output_block_dim(self) -> int:
-        """Number of columns of a block of the output."""
-        return int(self.linear_params.shape[0])
+    output_block_dim = size_of("linear_params", 0, "Number of columns of a block of the output.")
 
     @property
     def input_dim(self) -> int:

@@ -60,10 +60,7 @@ class SumGroupComponent(base.Component):
         """Number of columns of the input."""
         return sum(self.sizes)
 
-    @property
-    def output_dim(self) -> int:
-        """Number of columns of the output."""
-        return len(self.sizes)
+    output_dim = fields.size_of("sizes", 0, "Number of columns of the output.")
 
     @classmethod
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
@@ -140,7 +137,4 @@ class PermuteComponent(base.Component):
             f"'column_map' must have each number from 0 to {self.dim - 1} once",
         )
 
-    @property
-    def dim(self) -> int:
-        """Number of columns of input and output."""
-        return len(self.column_map)
+    dim = fields.size_of("column_map", 0, "Number of columns of input and output.")

@@ -124,10 +124,7 @@ class FixedScaleComponent(base.Component):
 
     scales: fields.Array = fields.vector(show=info.mean_stddev)
 
-    @property
-    def dim(self) -> int:
-        """Number of columns of input and output."""
-        return self.scales.size
+    dim = fields.size_of("scales", 0, "Number of columns of input and output.")
 
     @classmethod
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
@@ -153,10 +150,7 @@ class FixedBiasComponent(base.Component):
 
     bias: fields.Array = fields.vector(show=info.mean_stddev)
 
-    @property
-    def dim(self) -> int:
-        """Number of columns of input and output."""
-        return self.bias.size
+    dim = fields.size_of("bias", 0, "Number of columns of input and output.")
 
     @classmethod
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:

@@ -199,10 +199,7 @@ class ConstantComponent(windows.NoInputRules, base.UpdatableComponent):
         """Number of columns that the descriptor of the unused input has to have."""
         return self.output_dim
 
-    @property
-    def output_dim(self) -> int:
-        """Number of columns of the output."""
-        return len(self.output)
+    output_dim = fields.size_of("output", 0, "Number of columns of the output.")
 
     @classmethod
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:

@@ -39,10 +39,7 @@ class PerElementScaleComponent(base.UpdatableComponent):
 
     scales: fields.Array = fields.vector(token="<Params>", parameter=True, show=mean_stddev)
 
-    @property
-    def dim(self) -> int:
-        """Number of columns of input and output."""
-        return self.scales.size
+    dim = fields.size_of("scales", 0, "Number of columns of input and output.")
 
     @classmethod
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
@@ -111,10 +108,7 @@ class PerElementOffsetComponent(base.UpdatableComponent):
         properties = IN_PLACE | Property.UPDATABLE
         return properties | Property.OUTPUT_CONTIGUOUS if self.block_dim != self.dim else properties
 
-    @property
-    def block_dim(self) -> int:
-        """Number of columns of a block."""
-        return self.offsets.size
+    block_dim = fields.size_of("offsets", 0, "Number of columns of a block.")
 
     @classmethod
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
@@ -162,10 +156,7 @@ class ScaleAndOffsetComponent(base.UpdatableComponent):
             properties |= CONTIGUOUS
         return properties
 
-    @property
-    def block_dim(self) -> int:
-        """Number of columns of a block."""
-        return self.scales.size
+    block_dim = fields.size_of("scales", 0, "Number of columns of a block.")
 
     @classmethod
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
@@ -223,10 +214,7 @@ class ConstantFunctionComponent(base.UpdatableComponent):
             properties |= Property.PROPAGATE_IN_PLACE
         return properties
 
-    @property
-    def output_dim(self) -> int:
-        """Number of columns of the output."""
-        return self.output.size
+    output_dim = fields.size_of("output", 0, "Number of columns of the output.")
 
     @classmethod
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:

@@ -81,10 +81,7 @@ class LstmNonlinearityComponent(base.UpdatableComponent):
     use_dropout: bool = fields.boolean(default=False, written="unless default", shown="always")
     count: float = fields.double(default=0.0, config=None)
 
-    @property
-    def cell_dim(self) -> int:
-        """Number of cells."""
-        return int(self.params.shape[1])
+    cell_dim = fields.size_of("params", 1, "Number of cells.")
 
     @property
     def input_dim(self) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from nnet3_descriptors.components.declaration import base, info, natural_gradient
 from nnet3_descriptors.components.declaration.config_line import ConfigLine
-from nnet3_descriptors.components.declaration.fields import Array, integers, matrix, vector
+from nnet3_descriptors.components.declaration.fields import Array, integers, matrix, size_of, vector
 from nnet3_descriptors.components.declaration.initial import dims, normal
 from nnet3_descriptors.components.declaration.properties import TRAINED
 from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
@@ -86,10 +86,7 @@ class TdnnComponent(TimeOffsetRules, base.UpdatableComponent):
         """Number of columns of the input."""
         return int(self.linear_params.shape[1]) // len(self.time_offsets)
 
-    @property
-    def output_dim(self) -> int:
-        """Number of columns of the output."""
-        return int(self.linear_params.shape[0])
+    output_dim = size_of("linear_params", 0, "Number of columns of the output.")
 
     @property
     def update_period(self) -> int:
