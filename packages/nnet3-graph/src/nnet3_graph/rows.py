@@ -286,32 +286,6 @@ def computable_rows(
     return have
 
 
-def used_rows(
-    nodes: NodeRules,
-    layout: BitLayout,
-    have: Sequence[Bits],
-    given: Sequence[Bits],
-    outputs: Mapping[int, Bits],
-) -> list[Bits]:
-    """Returns the rows of each node that are read, directly or not, for the outputs.
-
-    Args:
-        nodes: the rules of the network.
-        layout: the layout of the bits.
-        have: for each node, the rows that can be computed.
-        given: for each node, the rows that are supplied; they read nothing.
-        outputs: the requested rows, by node; all of them computable.
-    """
-
-    def reader(rule: Rule) -> Reader:
-        return lambda rows, layout, need: rule.use(rows, layout, have, need)
-
-    follow = [rows & ~supplied for rows, supplied in zip(have, given, strict=True)]
-    no_cycles = [()] * len(nodes.groups)
-    need = rows_reached(nodes, [*map(reader, nodes.rules)], no_cycles, layout, follow, outputs)
-    return [need_rows & have_rows for need_rows, have_rows in zip(need, have, strict=True)]
-
-
 MAX_STEPS = (2000, 20)
 """The distance beyond all other rows, in t and x, up to which an endless recurrence is followed."""
 
@@ -357,12 +331,21 @@ class Reach(NamedTuple):
 
     def used(self) -> list[Bits]:
         """Returns for each node the rows that the outputs read, directly or not."""
-        supplied = _union(self.given, self.earlier)
         if not self.nodes.has_alternatives and all(
             need & ~have == 0 for need, have in zip(self.need, self.have, strict=True)
         ):
             return self.need  # everything that might be read is read
-        return used_rows(self.nodes, self.layout, self.have, supplied, self.outputs)
+
+        def reader(rule: Rule) -> Reader:
+            return lambda rows, layout, need: rule.use(rows, layout, self.have, need)
+
+        follow = [
+            have & ~given & ~earlier
+            for have, given, earlier in zip(self.have, self.given, self.earlier, strict=True)
+        ]
+        readers, no_cycles = [*map(reader, self.nodes.rules)], [()] * len(self.nodes.groups)
+        found = rows_reached(self.nodes, readers, no_cycles, self.layout, follow, self.outputs)
+        return [rows & have for rows, have in zip(found, self.have, strict=True)]
 
 
 def find_reach(
