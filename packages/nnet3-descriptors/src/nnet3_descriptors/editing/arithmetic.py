@@ -207,23 +207,16 @@ def _sum_variances(group: Sequence[Component], name: str, weights: Weights) -> A
     return np.maximum(_total(deviations, frames), 0.0)
 
 
+_TOTALS: Final = (
+    *("count", "count_zeroing_boundaries", "num_clipped", "num_zeroed", "stats_count"),
+    *("num_dims_processed", "num_dims_self_repaired", "self_repair_total", "oderiv_count"),
+    *("entropy_stats", "posterior_stats"),
+)
+_AVERAGES: Final = ("deriv_avg", "self_repair_prob", "stats_mean", "value_avg")
 _STATISTICS: Final[Mapping[str, Callable[[Sequence[Component], str, Weights], Any]]] = {
-    "count": _sum_totals,
-    "count_zeroing_boundaries": _sum_totals,
-    "deriv_avg": _sum_averages,
-    "entropy_stats": _sum_totals,
-    "num_clipped": _sum_totals,
-    "num_dims_processed": _sum_totals,
-    "num_dims_self_repaired": _sum_totals,
-    "num_zeroed": _sum_totals,
-    "oderiv_count": _sum_totals,
+    **dict.fromkeys(_TOTALS, _sum_totals),
+    **dict.fromkeys(_AVERAGES, _sum_averages),
     "oderiv_rms": _sum_root_mean_squares,
-    "posterior_stats": _sum_totals,
-    "self_repair_prob": _sum_averages,
-    "self_repair_total": _sum_totals,
-    "stats_count": _sum_totals,
-    "stats_mean": _sum_averages,
     "stats_var": _sum_variances,
-    "value_avg": _sum_averages,
 }
 """What adds up the statistics of each name."""

@@ -267,16 +267,11 @@ def _reader(type_: Any) -> Callable[[Any], Any]:
         return functools.partial(_read_dictionary, get_args(type_)[1])
     if _is_tagged(members):
         read_tagged = _tagged_reader(members)
-        is_optional = members != _arguments(type_)
+        is_optional = types.NoneType in get_args(type_)
         return lambda content: None if is_optional and content is None else read_tagged(content)
     if isinstance(type_, type) and attrs.has(type_):
         return functools.partial(_read_object, type_)
     raise TypeError(f"values of the type {type_} cannot be read")
-
-
-def _arguments(type_: Any) -> tuple[Any, ...]:
-    """Returns the types of a union with None; a type that is none is a union of one."""
-    return get_args(type_) if get_origin(type_) in (Union, types.UnionType) else (type_,)
 
 
 def _float_from_json(content: Any) -> float:
