@@ -110,11 +110,7 @@ def extend_network(
     known |= {name: _NODE_CLASSES[line.first_word] for name, line in node_lines.items()}
     parsed = [node for line in node_lines.values() for node in _parse_node(line, components, known)]
     try:
-        return Nnet(
-            component_names=tuple(components),
-            components=tuple(components.values()),
-            nodes=(*kept, *parsed),
-        )
+        return Nnet.of(components, (*kept, *parsed))
     except errors.NetworkError as error:
         node = error.node or ""
         blamed = node_lines.get(node) or node_lines.get(node.removesuffix(INPUT_SUFFIX))

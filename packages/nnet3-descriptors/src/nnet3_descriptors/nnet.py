@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, Self
 
 import attrs
@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from nnet3_descriptors import errors, network_structure, printing, similar_names
 from nnet3_descriptors.components.declaration.base import Component
 from nnet3_descriptors.frozen_arrays import check_finite, real_numbers, single_precision
+from nnet3_descriptors.network_structure import Node
 from nnet3_descriptors.values import Serialized, shown
 
 
@@ -45,6 +46,19 @@ class Nnet(network_structure.NetworkStructure, Serialized):
         )
 
     # -- components ----------------------------------------------------------------------------
+
+    @classmethod
+    def of(cls, components: Mapping[str, Component], nodes: Iterable[Node]) -> Self:
+        """Returns the network of components, by name in their order, and of nodes.
+
+        Raises:
+            NetworkError: They contradict each other.
+        """
+        return cls(
+            component_names=tuple(components),
+            components=tuple(components.values()),
+            nodes=tuple(nodes),
+        )
 
     def with_components(self, replacements: Mapping[str, Component]) -> Self:
         """Returns the network with some components replaced.

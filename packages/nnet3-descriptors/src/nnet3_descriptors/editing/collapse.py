@@ -87,13 +87,7 @@ def collapse_model(nnet: Nnet, options: CollapseOptions | None = None) -> Nnet:
         elif isinstance(node, ComponentNode) and applied[node.name] != node.component:
             node = attrs.evolve(node, component=applied[node.name])
         nodes.append(node)
-    return remove_orphans(
-        Nnet(
-            component_names=tuple(components),
-            components=tuple(components.values()),
-            nodes=tuple(nodes),
-        )
-    )
+    return remove_orphans(Nnet.of(components, nodes))
 
 
 _LONGEST_NAME = 1000

@@ -226,12 +226,8 @@ def _replaced(
                 nodes.append(ComponentNode(name=name, component=name))
         elif old.name != node.name + INPUT_SUFFIX:
             nodes.append(changed.get(old.name, old))
-    return attrs.evolve(
-        nnet,
-        component_names=(*nnet.component_names, *maps),
-        components=(*nnet.components, *(component for _, component in maps.values())),
-        nodes=tuple(nodes),
-    )
+    components = dict(zip(nnet.component_names, nnet.components, strict=True))
+    return Nnet.of(components | {name: component for name, (_, component) in maps.items()}, nodes)
 
 
 WIDEST_GAP = 16
@@ -263,13 +259,7 @@ def affine_to_tdnn(nnet: Nnet) -> Nnet:
                 nodes[-1] = attrs.evolve(input_node, descriptor=descriptors.Descriptor(parts))
                 node = attrs.evolve(node, component=name)
         nodes.append(node)
-    changed = attrs.evolve(
-        nnet,
-        component_names=tuple(components),
-        components=tuple(components.values()),
-        nodes=tuple(nodes),
-    )
-    return remove_orphan_components(changed)
+    return remove_orphan_components(Nnet.of(components, nodes))
 
 
 def spliced(

@@ -223,13 +223,7 @@ def _split(nnet: Nnet, pairs: dict[str, tuple[Component, Component]]) -> Nnet:
             nodes.extend(_pair_of_nodes(node))
         else:
             nodes.append(node)
-    return structure.remove_orphans(
-        Nnet(
-            component_names=tuple(components),
-            components=tuple(components.values()),
-            nodes=tuple(nodes),
-        )
-    )
+    return structure.remove_orphans(Nnet.of(components, nodes))
 
 
 def _pair_of_nodes(node: ComponentNode) -> tuple[Node, ...]:

@@ -1,6 +1,8 @@
 """The structure of a network: loops, components by name, nodes that nothing needs."""
 
+import fnmatch
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeVar
 
@@ -48,19 +50,8 @@ def matches(name: str, pattern: str) -> bool:
     """
     if not isinstance(pattern, str):
         raise errors.NetworkError(f"expected a pattern of names, found {type(pattern).__name__}")
-    head, *pieces = pattern.split("*")
-    if not pieces:
-        return name == pattern
-    *middle, tail = pieces
-    if not name.startswith(head) or len(name) < len(head) + len(tail) or not name.endswith(tail):
-        return False
-    position, end = len(head), len(name) - len(tail)
-    for piece in middle:
-        found = name.find(piece, position, end)
-        if found < 0:
-            return False
-        position = found + len(piece)
-    return True
+    only_stars = re.sub(r"[?\[]", r"[\g<0>]", pattern)
+    return fnmatch.fnmatchcase(name, only_stars)
 
 
 def warn_of_none(count: int, pattern: str, kind: str) -> None:
@@ -147,7 +138,7 @@ def remove_orphan_components(nnet: Nnet) -> Nnet:
         if name in used
     }
     _LOGGER.info("Removing %d orphan components.", len(nnet.components) - len(kept))
-    return attrs.evolve(nnet, component_names=tuple(kept), components=tuple(kept.values()))
+    return Nnet.of(kept, nnet.nodes)
 
 
 def remove_output_nodes(nnet: Nnet, pattern: str) -> Nnet:
