@@ -319,19 +319,9 @@ def check_network(nnet: NetworkStructure) -> None:
         raise NetworkError("the network has no input node")
     if not nnet.output_nodes:
         raise NetworkError("the network has no output node")
-    _check_component_input_nodes(nnet)
-    for node in nnet.nodes:
-        match node:
-            case ComponentNode():
-                _check_component_node(nnet, node)
-            case ComponentInputNode() | OutputNode():
-                _check_references(nnet, node)
-    for node in nnet.nodes:
-        if isinstance(node, InputNode):
-            check_limit("dim", node.dim, f"the dimension of node '{node.name}'", node=node.name)
-        if isinstance(node, DimRangeNode):
-            _check_dim_range(nnet, node)
-    _check_dims(nnet)
+    for faults in (_unpaired, _unresolved, _without_columns, _of_other_dims):
+        for node, fault in faults(nnet):
+            raise NetworkError(fault, node=node.name)
 
 
 def _repeated(names: Iterable[str]) -> Iterator[tuple[str, int]]:
@@ -339,71 +329,66 @@ def _repeated(names: Iterable[str]) -> Iterator[tuple[str, int]]:
     return ((name, count) for name, count in Counter(names).items() if count > 1)
 
 
-def _check_component_input_nodes(nnet: NetworkStructure) -> None:
-    """Checks that component-input nodes and component nodes come in pairs."""
+_Faults = Iterator[tuple[Node, str]]
+"""Nodes, and what is wrong with them. Who asks for them ends at the first."""
+
+
+def _unpaired(nnet: NetworkStructure) -> _Faults:
+    """Component-input nodes and component nodes that do not come in pairs."""
     for before, node in zip((None, *nnet.nodes), (*nnet.nodes, None), strict=True):
         if isinstance(before, ComponentInputNode) and not isinstance(node, ComponentNode):
-            raise NetworkError(
-                f"node '{before.name}' must be followed by its component node", node=before.name
-            )
-        if isinstance(node, ComponentNode) and (
-            not isinstance(before, ComponentInputNode) or before.name != node.name + INPUT_SUFFIX
-        ):
-            raise NetworkError(
-                f"component node '{node.name}' must follow a component-input node "
-                f"'{node.name}{INPUT_SUFFIX}'",
-                node=node.name,
-            )
+            yield before, f"node '{before.name}' must be followed by its component node"
+        if isinstance(node, ComponentNode):
+            wanted = node.name + INPUT_SUFFIX
+            if not isinstance(before, ComponentInputNode) or before.name != wanted:
+                fault = f"must follow a component-input node '{wanted}'"
+                yield node, f"component node '{node.name}' {fault}"
 
 
-def _check_component_node(nnet: NetworkStructure, node: ComponentNode) -> None:
-    if node.component not in nnet.component_indexes:
-        raise NetworkError(
-            f"node '{node.name}' refers to component '{node.component}', which does not exist",
-            node=node.name,
-        )
+def _unresolved(nnet: NetworkStructure) -> _Faults:
+    """Nodes that refer to components or nodes that do not exist, or may not be referred to."""
+    for node in nnet.nodes:
+        match node:
+            case ComponentNode() if node.component not in nnet.component_indexes:
+                fault = f"refers to component '{node.component}', which does not exist"
+                yield node, f"node '{node.name}' {fault}"
+            case ComponentInputNode() | OutputNode():
+                for name in node.descriptor.node_names:
+                    if fault := _fault_of_reference(nnet, name):
+                        yield node, f"node '{node.name}' {fault}"
 
 
-def _check_references(nnet: NetworkStructure, node: ComponentInputNode | OutputNode) -> None:
-    for name in node.descriptor.node_names:
-        if name not in nnet.node_indexes:
-            raise NetworkError(
-                f"node '{node.name}' refers to node '{name}', which does not exist", node=node.name
-            )
-        if name in FORMS:
-            raise NetworkError(
-                f"node '{node.name}' refers to node '{name}', whose name is that of a form of "
-                "descriptor",
-                node=node.name,
-            )
-        if isinstance(nnet.node(name), ComponentInputNode | OutputNode):
-            raise NetworkError(
-                f"node '{node.name}' must take its input from input, component or dim-range "
-                f"nodes ('{name}' is none)",
-                node=node.name,
-            )
+def _fault_of_reference(nnet: NetworkStructure, name: str) -> str:
+    if name not in nnet.node_indexes:
+        return f"refers to node '{name}', which does not exist"
+    if name in FORMS:
+        return f"refers to node '{name}', whose name is that of a form of descriptor"
+    if isinstance(nnet.node(name), ComponentInputNode | OutputNode):
+        allowed = "input, component or dim-range nodes"
+        return f"must take its input from {allowed} ('{name}' is none)"
+    return ""
 
 
-def _check_dim_range(nnet: NetworkStructure, node: DimRangeNode) -> None:
-    if node.source not in nnet.node_indexes or not isinstance(
-        nnet.node(node.source), InputNode | ComponentNode
-    ):
-        raise NetworkError(
-            f"dim-range node '{node.name}' must refer to an input or component node "
-            f"('{node.source}' is none)",
-            node=node.name,
-        )
-    source_dim = nnet.node_dim(node.source)
-    if node.dim_offset + node.dim > source_dim:
-        raise NetworkError(
-            f"dim-range node '{node.name}' takes columns {node.dim_offset} to "
-            f"{node.dim_offset + node.dim - 1}, but '{node.source}' has {source_dim}",
-            node=node.name,
-        )
+def _without_columns(nnet: NetworkStructure) -> _Faults:
+    """Dim-range nodes whose columns do not exist; the widths of input nodes are limited."""
+    for node in nnet.nodes:
+        if isinstance(node, InputNode):
+            check_limit("dim", node.dim, f"the dimension of node '{node.name}'", node=node.name)
+        if isinstance(node, DimRangeNode) and (fault := _fault_of_range(nnet, node)):
+            yield node, f"dim-range node '{node.name}' {fault}"
 
 
-def _check_dims(nnet: NetworkStructure) -> None:
-    """Checks the dimensions of descriptors, and that components fit their input."""
+def _fault_of_range(nnet: NetworkStructure, node: DimRangeNode) -> str:
+    known = node.source in nnet.node_indexes
+    if not known or not isinstance(nnet.node(node.source), InputNode | ComponentNode):
+        return f"must refer to an input or component node ('{node.source}' is none)"
+    last, count = node.dim_offset + node.dim - 1, nnet.node_dim(node.source)
+    columns = f"{node.dim_offset} to {last}"
+    return "" if last < count else f"takes columns {columns}, but '{node.source}' has {count}"
+
+
+def _of_other_dims(nnet: NetworkStructure) -> _Faults:
+    """Nodes whose descriptors have no dimension, or another than their components take."""
     for node, follower in zip(nnet.nodes, (*nnet.nodes[1:], None), strict=True):
         if not isinstance(node, ComponentInputNode | OutputNode):
             continue
@@ -411,17 +396,13 @@ def _check_dims(nnet: NetworkStructure) -> None:
             dim = nnet.node_dim(node.name)
         except NetworkError as error:
             raise NetworkError(f"node '{node.name}': {error}", node=node.name) from error
+        what = f"the dimension of node '{node.name}'"
         if not indexes.is_int32(dim):
-            raise NetworkError(
-                f"the dimension of node '{node.name}' must fit in 32 bits (got {dim})",
-                node=node.name,
-            )
-        check_limit("dim", dim, f"the dimension of node '{node.name}'", node=node.name)
+            yield node, f"{what} must fit in 32 bits (got {dim})"
+        check_limit("dim", dim, what, node=node.name)
         if isinstance(follower, ComponentNode):
             wanted = nnet.component_of(follower).input_dim
             if dim != wanted:
-                raise NetworkError(
-                    f"the input of node '{follower.name}' has dimension {dim}, but its component "
-                    f"'{follower.component}' takes {wanted}",
-                    node=follower.name,
-                )
+                taken = f"its component '{follower.component}' takes {wanted}"
+                fault = f"the input of node '{follower.name}' has dimension {dim}, but {taken}"
+                yield follower, fault

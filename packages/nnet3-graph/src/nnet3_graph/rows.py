@@ -14,6 +14,7 @@ round many times in one step.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -25,7 +26,6 @@ from nnet3_graph.nodes import Cycle, NodeRules
 from nnet3_graph.rules import Rule
 from nnet3_graph.sets.bits import (
     EVERYWHERE,
-    INFINITY,
     NOWHERE,
     BitLayout,
     Bits,
@@ -113,12 +113,7 @@ def wanted_hulls(nodes: NodeRules, possible: list[Hull], outputs: Mapping[int, H
 def limited(hulls: list[Hull], limit: Hull) -> list[Hull]:
     """Returns the hulls, their infinite bounds replaced by the bounds of `limit`."""
     return [
-        Hull(
-            limit.t_first if hull.t_first == -INFINITY else hull.t_first,
-            limit.t_last if hull.t_last == INFINITY else hull.t_last,
-            limit.x_first if hull.x_first == -INFINITY else hull.x_first,
-            limit.x_last if hull.x_last == INFINITY else hull.x_last,
-        )
+        Hull(*(new if math.isinf(bound) else bound for bound, new in zip(hull, limit, strict=True)))
         if hull and not hull.is_finite
         else hull
         for hull in hulls

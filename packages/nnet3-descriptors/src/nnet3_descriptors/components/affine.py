@@ -94,14 +94,7 @@ class NaturalGradientAffineComponent(AffineFamily):
     """An affine map, trained by natural-gradient descent."""
 
     PROPERTIES = AffineFamily.PROPERTIES
-    INFO = (
-        *AffineComponent.INFO,
-        "rank_in",
-        "rank_out",
-        "num_samples_history",
-        "update_period",
-        "alpha",
-    )
+    INFO = (*AffineComponent.INFO, *natural_gradient.INFO)
     OBSOLETE = (
         ("<MaxChangePerSample>", kinds.Real()),
         ("<UpdateCount>", kinds.Real()),
@@ -136,11 +129,7 @@ class LinearComponent(base.UpdatableComponent):
         "params",
         "orthonormal_constraint",
         "use_natural_gradient",
-        "rank_in",
-        "rank_out",
-        "num_samples_history",
-        "update_period",
-        "alpha",
+        *natural_gradient.INFO,
     )
 
     params: Array = matrix(

@@ -13,6 +13,11 @@ from nnet3_descriptors.components.declaration.registry import component
 from nnet3_descriptors.components.index_rules import windows
 from nnet3_descriptors.indexes import INT32_MAX, IndexArray, N, T, index_keys
 
+_OF_MASKS = (
+    Property.RANDOM | Property.PROPAGATE_IN_PLACE | Property.BACKPROP_IN_PLACE | Property.USES_MEMO
+)
+"""The promises of masks that last longer than a row."""
+
 
 @component
 class DropoutComponent(base.Component):
@@ -125,6 +130,7 @@ class GeneralDropoutComponent(base.Component):
     """
 
     INDEXES = GeneralDropoutPrecomputedIndexes
+    PROPERTIES = _OF_MASKS
     INFO = (
         "dim",
         "block_dim",
@@ -179,15 +185,7 @@ class GeneralDropoutComponent(base.Component):
     @property
     def properties(self) -> Property:
         """The promises of this component."""
-        properties = (
-            Property.RANDOM
-            | Property.PROPAGATE_IN_PLACE
-            | Property.BACKPROP_IN_PLACE
-            | Property.USES_MEMO
-        )
-        if self.block_dim != self.dim:
-            properties |= CONTIGUOUS
-        return properties
+        return self.PROPERTIES | CONTIGUOUS if self.block_dim != self.dim else self.PROPERTIES
 
     def precompute_indexes(
         self, input_indexes: IndexArray, output_indexes: IndexArray, need_backprop: bool
@@ -257,12 +255,7 @@ class SpecAugmentTimeMaskComponent(base.Component):
     """
 
     INDEXES = SpecAugmentTimeMaskPrecomputedIndexes
-    PROPERTIES = (
-        Property.RANDOM
-        | Property.PROPAGATE_IN_PLACE
-        | Property.BACKPROP_IN_PLACE
-        | Property.USES_MEMO
-    )
+    PROPERTIES = _OF_MASKS
 
     dim: int = fields.integer(minimum=1)
     zeroed_proportion: float = fields.real(default=0.25, minimum=0.0, maximum=1.0)

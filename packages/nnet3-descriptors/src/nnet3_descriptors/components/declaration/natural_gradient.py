@@ -5,7 +5,7 @@ Keywords change a declaration.
 """
 
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from nnet3_descriptors.components.declaration.fields import boolean, integer, real
 
@@ -54,3 +54,6 @@ orthonormal_constraint = partial(real, default=0.0, written="unless default")
 
 0 for none, negative for a scale that floats.
 """
+
+INFO: Final = ("rank_in", "rank_out", "num_samples_history", "update_period", "alpha")
+"""What affine maps show of the settings."""
