@@ -20,6 +20,8 @@ STEP = (30, 8)
 MARGIN = (60, 16)
 """How far t and x must be followed to distinguish an endless recurrence from a long chain."""
 
+Index = tuple[int, int, int]
+
 
 @st.composite
 def cycles(draw: st.DrawFn, earlier: list[str], later: list[str]) -> SumDescriptor:
@@ -103,7 +105,7 @@ def networks(draw: st.DrawFn, max_layers: int = 4) -> Nnet:
 
 
 @st.composite
-def index_rows(draw: st.DrawFn, sequences: int, max_frames: int) -> list[tuple[int, int, int]]:
+def index_rows(draw: st.DrawFn, sequences: int, max_frames: int) -> list[Index]:
     """Rows of some sequences: often a range of t with x = 0, sometimes any, in any order."""
     rows = []
     length = draw(st.integers(1, max_frames))
@@ -120,6 +122,14 @@ def index_rows(draw: st.DrawFn, sequences: int, max_frames: int) -> list[tuple[i
                 rows += [(n, t, x) for t in range(length) for x in (0, 1)]
     rows = rows or [(0, 0, 0)]
     return draw(st.permutations(rows)) if draw(st.booleans()) else rows
+
+
+def request_of(given: list[Index], wanted: list[Index]) -> ComputationRequest:
+    """A request that gives rows of the input and asks for rows of the output."""
+    return ComputationRequest(
+        inputs=[IoSpecification(name="input", indexes=given)],
+        outputs=[IoSpecification(name="output", indexes=wanted)],
+    )
 
 
 @st.composite

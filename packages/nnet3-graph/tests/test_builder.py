@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+from graph_strategies import request_of
 from nnet3_computation import ComputationRequest, IoSpecification, RequestError
 from nnet3_graph import ComputationGraphBuilder, NotComputableError, build_computation_graph
 from small_networks import identity, network, request_for, stacked
@@ -38,15 +39,6 @@ def request(inputs, outputs):
     )
 
 
-def one_row(t, x):
-    """A request that gives the input and asks for the output at a single (t, x)."""
-    rows = [[0, t, x]]
-    return ComputationRequest(
-        inputs=[IoSpecification(name="input", indexes=rows)],
-        outputs=[IoSpecification(name="output", indexes=rows)],
-    )
-
-
 def times(graph, nnet, node):
     """The values of t of a node in a graph."""
     return graph.index_set(nnet.node_index(node)).indexes[:, 1].tolist()
@@ -71,7 +63,7 @@ class TestRequests:
             f"input-node name=input dim=4\noutput-node name=output input=Sum(input, {term})\n"
         )
 
-        graph = build_computation_graph(nnet, one_row(t, 0))
+        graph = build_computation_graph(nnet, request_of([(0, t, 0)], [(0, t, 0)]))
 
         assert graph.counts_by_node() == {"input": 1, "output": 1}
         assert graph.dependencies.tolist() == [0]
@@ -79,7 +71,8 @@ class TestRequests:
     def test_statistics_of_a_period_that_ends_beyond_32_bits(self):
         """Impossible times are frames that do not exist, and are left out of the sum."""
         nnet = network(stacked(4, "c StatisticsExtraction input-dim=4 output-period=10"))
-        graph = build_computation_graph(nnet, one_row(2**31 - 1, 0))
+        last = [(0, 2**31 - 1, 0)]
+        graph = build_computation_graph(nnet, request_of(last, last))
 
         splits, inputs = graph.component_inputs(nnet.node_index("c"))
 

@@ -3,9 +3,9 @@
 from unittest import mock
 
 import pytest
+from graph_strategies import request_of
 from hypothesis import given
 from hypothesis import strategies as st
-from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors.components import TdnnComponent
 from nnet3_descriptors.components.index_rules import AtOffsets
 from nnet3_descriptors.indexes import as_indexes
@@ -55,10 +55,7 @@ def test_closed_form(config, input_dim, data, inputs, outputs):
     if data.draw(st.booleans()):  # otherwise all outputs are hardly ever computable
         _, wanted = nnet.component("c").input_dependencies(as_indexes(sorted(outputs)))
         inputs = inputs | set(map(tuple, wanted.tolist()))
-    request = ComputationRequest(
-        inputs=(IoSpecification(name="input", indexes=as_indexes(sorted(inputs))),),
-        outputs=(IoSpecification(name="output", indexes=as_indexes(sorted(outputs))),),
-    )
+    request = request_of(sorted(inputs), sorted(outputs))
 
     with mock.patch(
         "nnet3_graph.nodes.component_rule",

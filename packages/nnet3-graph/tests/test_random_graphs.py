@@ -5,9 +5,14 @@ import itertools
 import numpy as np
 import pytest
 from graph_one_by_one import Bounds, blamed_one_by_one, build_one_by_one, might_read, usable_counts
-from graph_strategies import MARGIN, STEP, networks_and_requests, networks_and_two_requests
+from graph_strategies import (
+    MARGIN,
+    STEP,
+    networks_and_requests,
+    networks_and_two_requests,
+    request_of,
+)
 from hypothesis import assume, event, given, settings
-from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import ComponentInputNode, InputNode, OutputNode, parse_config
 from nnet3_descriptors.indexes import as_indexes
 from nnet3_graph import (
@@ -136,14 +141,7 @@ def test_blame_of_far_rows(descriptor):
     reading = "b Distribute input-dim=2 output-dim=1 input=Append(a, a)"
     nnet = parse_config(stacked(1, reading, f"a NoOp dim=1 input={descriptor}"))
     given = [(0, t, 0) for t in range(150)] + [(1, t, 0) for t in range(150) if t != 77]
-    request = ComputationRequest(
-        inputs=[IoSpecification(name="input", indexes=as_indexes(given))],
-        outputs=[
-            IoSpecification(
-                name="output", indexes=as_indexes([(0, 149, 0), (1, 0, 0), (1, 149, 0)])
-            )
-        ],
-    )
+    request = request_of(given, [(0, 149, 0), (1, 0, 0), (1, 149, 0)])
     expected = build_one_by_one(nnet, request, MARGIN, STEP)
     with pytest.raises(NotComputableError) as caught:
         build_computation_graph(nnet, request)

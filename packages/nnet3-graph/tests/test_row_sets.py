@@ -4,12 +4,11 @@ import contextlib
 
 import attrs
 import pytest
+from graph_strategies import request_of
 from hypothesis import given
 from hypothesis import strategies as st
-from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import parse_config
 from nnet3_descriptors.components import DistributeComponent
-from nnet3_descriptors.indexes import as_indexes
 from nnet3_graph import NotComputableError, build_computation_graph, explain
 from nnet3_graph.nodes import NodeRules, find_cycles, node_rules, reads_of_any_row
 from nnet3_graph.rows import demanded_rows
@@ -194,10 +193,7 @@ def test_long_blame_takes_few_rounds(descriptor, monkeypatch):
     """A recurrence that lacks its first value 100,000 frames away is followed in few steps."""
     read = f"Sum({descriptor}, ReplaceIndex(input, t, 0))"
     nnet = parse_config(stacked(4, "r NoOp dim=4", splice=read))
-    request = ComputationRequest(
-        inputs=[IoSpecification(name="input", indexes=as_indexes([(0, 0, 0), (1, 0, 0)]))],
-        outputs=[IoSpecification(name="output", indexes=as_indexes([(0, 1, 0), (1, 100_000, 0)]))],
-    )
+    request = request_of([(0, 0, 0), (1, 0, 0)], [(0, 1, 0), (1, 100_000, 0)])
     calls, demand = [], explain.demand_blamed
 
     def counted(*arguments):
@@ -217,7 +213,7 @@ def test_long_recurrences_through_components_ask_few_times(blocks, monkeypatch):
     distribute = f"d Distribute input-dim={4 * blocks} output-dim=4"
     past = "Sum(input, IfDefined(Offset(d, -1)))"
     nnet = parse_config(stacked(4, affine, distribute, splice=past))
-    given = as_indexes([(0, t, 0) for t in range(5000)])
+    rows = [(0, t, 0) for t in range(5000)]
     calls, asked = [], DistributeComponent.input_dependencies
 
     def counted(self, rows):
@@ -229,12 +225,8 @@ def test_long_recurrences_through_components_ask_few_times(blocks, monkeypatch):
         (4999, contextlib.nullcontext()),
         (5000, pytest.raises(NotComputableError)),
     ):
-        request = ComputationRequest(
-            inputs=[IoSpecification(name="input", indexes=given)],
-            outputs=[IoSpecification(name="output", indexes=as_indexes([(0, last, 0)]))],
-        )
         with outcome:
-            graph = build_computation_graph(nnet, request)
+            graph = build_computation_graph(nnet, request_of(rows, [(0, last, 0)]))
     assert graph.counts_by_node()["d"] == 5000
     assert len(calls) < 60
 
