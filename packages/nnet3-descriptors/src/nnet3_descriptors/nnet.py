@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import attrs
 import numpy as np
@@ -123,19 +123,8 @@ class Nnet(network_structure.NetworkStructure, Serialized):
                 meant = similar_names.hint(name, places) if isinstance(name, str) else ""
                 raise errors.NetworkError(f"there is no array '{name}'{meant}")
             component_name, field, current = places[name]
-            try:
-                is_single = current.dtype == np.float32
-                array = single_precision(values) if is_single else real_numbers(values)
-            except (TypeError, ValueError) as error:
-                raise errors.NetworkError(f"'{name}' must be numbers: {error}") from error
-            if array.shape != current.shape:
-                raise errors.NetworkError(
-                    f"'{name}' must have the shape {current.shape} (got {array.shape})"
-                )
-            try:
-                check_finite(array)
-            except ValueError as error:
-                raise errors.NetworkError(f"'{name}' must be finite: {error}") from error
+            array = _numbers(f"'{name}'", values, current.shape, current.dtype)
+            _require_finite(f"'{name}'", array)
             fields.setdefault(component_name, {})[field] = array
         return self.with_components(
             {name: self.component(name).replace(**changes) for name, changes in fields.items()}
@@ -187,6 +176,26 @@ def _check_mapping(arrays: object) -> None:
         raise errors.NetworkError(f"expected a mapping from names to arrays, found {found}")
 
 
+def _numbers(
+    what: str, values: ArrayLike, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> NDArray[Any]:
+    """Returns the values of a caller as an array of this shape, float32 if `dtype` is."""
+    try:
+        array = single_precision(values) if dtype == np.float32 else real_numbers(values)
+    except (TypeError, ValueError) as error:
+        raise errors.NetworkError(f"{what} must be numbers: {error}") from error
+    if array.shape != shape:
+        raise errors.NetworkError(f"{what} must have the shape {shape} (got {array.shape})")
+    return array
+
+
+def _require_finite(what: str, array: NDArray[Any]) -> None:
+    try:
+        check_finite(array)
+    except ValueError as error:
+        raise errors.NetworkError(f"{what} must be finite: {error}") from error
+
+
 def vectorize(nnet: Nnet) -> NDArray[np.float32]:
     """Returns the parameters of all updatable components as one vector, in Kaldi's order.
 
@@ -212,24 +221,14 @@ def unvectorize(nnet: Nnet, vector: ArrayLike) -> Nnet:
     Raises:
         NetworkError: The vector has another shape, or a value that is not a finite number.
     """
-    try:
-        values = single_precision(vector)
-    except (TypeError, ValueError) as error:
-        raise errors.NetworkError(f"the vector must be numbers: {error}") from error
-    if values.shape != (nnet.num_parameters,):
-        raise errors.NetworkError(
-            f"the vector must have the shape ({nnet.num_parameters},) (got {values.shape})"
-        )
+    values = _numbers("the vector", vector, (nnet.num_parameters,), np.dtype(np.float32))
     components: dict[str, Component] = {}
     start = 0
     for name, component in zip(nnet.component_names, nnet.components, strict=True):
         changed = {}
         for field, array in component.parameter_arrays().items():
             changed[field] = values[start : start + array.size].reshape(array.shape)
-            try:
-                check_finite(changed[field])
-            except ValueError as error:
-                raise errors.NetworkError(f"'{name}.{field}' must be finite: {error}") from error
+            _require_finite(f"'{name}.{field}'", changed[field])
             start += array.size
         if changed:
             components[name] = component.with_parameters(changed)
