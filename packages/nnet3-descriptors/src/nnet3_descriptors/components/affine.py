@@ -9,7 +9,7 @@ import numpy as np
 
 from nnet3_descriptors.components.declaration import base, info, kinds, natural_gradient, registry
 from nnet3_descriptors.components.declaration.config_line import ConfigLine
-from nnet3_descriptors.components.declaration.fields import Array, integer, matrix, size_of, vector
+from nnet3_descriptors.components.declaration.fields import Array, integer, matrix, vector
 from nnet3_descriptors.components.declaration.initial import (
     affine_params,
     dims,
@@ -34,8 +34,8 @@ class FixedAffineComponent(base.Component):
 
     linear_params: Array = matrix(shape=("output_dim", "input_dim"), show=info.root_mean_square)
     bias_params: Array = vector(shape=("output_dim",), info="bias", show=info.mean_stddev)
-    input_dim = size_of("linear_params", 1, "Number of columns of the input.")
-    output_dim = size_of("linear_params", 0, "Number of columns of the output.")
+    input_dim = base.input_columns(lambda self: self.linear_params.shape[1])
+    output_dim = base.output_columns(lambda self: len(self.linear_params))
 
     @classmethod
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
@@ -66,8 +66,8 @@ class AffineFamily(base.UpdatableComponent):
     bias_params: Array = vector(
         parameter=True, shape=("output_dim",), info="bias", show=info.mean_stddev
     )
-    input_dim = size_of("linear_params", 1, "Number of columns of the input.")
-    output_dim = size_of("linear_params", 0, "Number of columns of the output.")
+    input_dim = base.input_columns(lambda self: self.linear_params.shape[1])
+    output_dim = base.output_columns(lambda self: len(self.linear_params))
 
 
 @registry.component
@@ -142,8 +142,8 @@ class LinearComponent(base.UpdatableComponent):
     alpha: float = natural_gradient.alpha()
     num_samples_history: float = natural_gradient.num_samples_history()
     update_period: int = natural_gradient.update_period()
-    input_dim = size_of("params", 1, "Number of columns of the input.")
-    output_dim = size_of("params", 0, "Number of columns of the output.")
+    input_dim = base.input_columns(lambda self: self.params.shape[1])
+    output_dim = base.output_columns(lambda self: len(self.params))
 
     @property
     def linear_params(self) -> Array:
@@ -213,12 +213,8 @@ class BlockAffineComponent(base.UpdatableComponent):
         """Raises NetworkError if the rows of the matrix do not make blocks."""
         self.require_divides("num_blocks", "output_dim")
 
-    @property
-    def input_dim(self) -> int:
-        """Number of columns of the input."""
-        return int(self.linear_params.shape[1]) * self.num_blocks
-
-    output_dim = size_of("linear_params", 0, "Number of columns of the output.")
+    input_dim = base.input_columns(lambda self: self.linear_params.shape[1] * self.num_blocks)
+    output_dim = base.output_columns(lambda self: len(self.linear_params))
 
     @classmethod
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
@@ -245,17 +241,13 @@ class RepeatedAffineComponent(base.UpdatableComponent):
         parameter=True, shape=("output_block_dim",), info="bias", show=info.mean_stddev
     )
 
-    output_block_dim = size_of("linear_params", 0, "Number of columns of a block of the output.")
-
     @property
-    def input_dim(self) -> int:
-        """Number of columns of the input."""
-        return int(self.linear_params.shape[1]) * self.num_repeats
+    def output_block_dim(self) -> int:
+        """Number of columns of a block of the output."""
+        return len(self.linear_params)
 
-    @property
-    def output_dim(self) -> int:
-        """Number of columns of the output."""
-        return self.output_block_dim * self.num_repeats
+    input_dim = base.input_columns(lambda self: self.linear_params.shape[1] * self.num_repeats)
+    output_dim = base.output_columns(lambda self: self.output_block_dim * self.num_repeats)
 
     @classmethod
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:

@@ -55,12 +55,8 @@ class SumGroupComponent(base.Component):
         least = min(self.sizes, default=0)
         self.require(least > 0, f"'sizes' must be positive and at least one, got {least}")
 
-    @property
-    def input_dim(self) -> int:
-        """Number of columns of the input."""
-        return sum(self.sizes)
-
-    output_dim = fields.size_of("sizes", 0, "Number of columns of the output.")
+    input_dim = base.input_columns(lambda self: sum(self.sizes))
+    output_dim = base.output_columns(lambda self: len(self.sizes))
 
     @classmethod
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
@@ -137,4 +133,4 @@ class PermuteComponent(base.Component):
             f"'column_map' must have each number from 0 to {self.dim - 1} once",
         )
 
-    dim = fields.size_of("column_map", 0, "Number of columns of input and output.")
+    dim = base.columns(lambda self: len(self.column_map))

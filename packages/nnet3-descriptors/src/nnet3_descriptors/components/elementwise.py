@@ -124,7 +124,7 @@ class FixedScaleComponent(base.Component):
 
     scales: fields.Array = fields.vector(show=info.mean_stddev)
 
-    dim = fields.size_of("scales", 0, "Number of columns of input and output.")
+    dim = base.columns(lambda self: len(self.scales))
 
     @classmethod
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class FixedBiasComponent(base.Component):
 
     bias: fields.Array = fields.vector(show=info.mean_stddev)
 
-    dim = fields.size_of("bias", 0, "Number of columns of input and output.")
+    dim = base.columns(lambda self: len(self.bias))
 
     @classmethod
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:

@@ -199,7 +199,7 @@ class ConstantComponent(windows.NoInputRules, base.UpdatableComponent):
         """Number of columns that the descriptor of the unused input has to have."""
         return self.output_dim
 
-    output_dim = fields.size_of("output", 0, "Number of columns of the output.")
+    output_dim = base.output_columns(lambda self: len(self.output))
 
     @classmethod
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:

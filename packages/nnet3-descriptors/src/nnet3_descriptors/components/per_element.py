@@ -39,7 +39,7 @@ class PerElementScaleComponent(base.UpdatableComponent):
 
     scales: fields.Array = fields.vector(token="<Params>", parameter=True, show=mean_stddev)
 
-    dim = fields.size_of("scales", 0, "Number of columns of input and output.")
+    dim = base.columns(lambda self: len(self.scales))
 
     @classmethod
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class PerElementOffsetComponent(base.UpdatableComponent):
         properties = IN_PLACE | Property.UPDATABLE
         return properties | Property.OUTPUT_CONTIGUOUS if self.block_dim != self.dim else properties
 
-    block_dim = fields.size_of("offsets", 0, "Number of columns of a block.")
+    block_dim = base.block_columns(lambda self: len(self.offsets))
 
     @classmethod
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
@@ -156,7 +156,7 @@ class ScaleAndOffsetComponent(base.UpdatableComponent):
             properties |= CONTIGUOUS
         return properties
 
-    block_dim = fields.size_of("scales", 0, "Number of columns of a block.")
+    block_dim = base.block_columns(lambda self: len(self.scales))
 
     @classmethod
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
@@ -214,7 +214,7 @@ class ConstantFunctionComponent(base.UpdatableComponent):
             properties |= Property.PROPAGATE_IN_PLACE
         return properties
 
-    output_dim = fields.size_of("output", 0, "Number of columns of the output.")
+    output_dim = base.output_columns(lambda self: len(self.output))
 
     @classmethod
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:

@@ -81,17 +81,14 @@ class LstmNonlinearityComponent(base.UpdatableComponent):
     use_dropout: bool = fields.boolean(default=False, written="unless default", shown="always")
     count: float = fields.double(default=0.0, config=None)
 
-    cell_dim = fields.size_of("params", 1, "Number of cells.")
+    cell_dim = base.derived("Number of cells.", lambda self: self.params.shape[1])
 
     @property
     def input_dim(self) -> int:
         """Number of columns of the input."""
         return 5 * self.cell_dim + (3 if self.use_dropout else 0)
 
-    @property
-    def output_dim(self) -> int:
-        """Number of columns of the output."""
-        return 2 * self.cell_dim
+    output_dim = base.output_columns(lambda self: 2 * self.cell_dim)
 
     @classmethod
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
@@ -205,10 +202,7 @@ class GruNonlinearityComponent(base.UpdatableComponent):
             return 4 * self.cell_dim
         return 3 * self.cell_dim + 2 * self.recurrent_dim
 
-    @property
-    def output_dim(self) -> int:
-        """Number of columns of the output."""
-        return 2 * self.cell_dim
+    output_dim = base.output_columns(lambda self: 2 * self.cell_dim)
 
     @classmethod
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
@@ -268,15 +262,8 @@ class OutputGruNonlinearityComponent(base.UpdatableComponent):
     rank: int = fields.integer(default=8, minimum=1)
     update_period: int = natural_gradient.update_period(default=10)
 
-    @property
-    def input_dim(self) -> int:
-        """Number of columns of the input."""
-        return 3 * self.cell_dim
-
-    @property
-    def output_dim(self) -> int:
-        """Number of columns of the output."""
-        return 2 * self.cell_dim
+    input_dim = base.input_columns(lambda self: 3 * self.cell_dim)
+    output_dim = base.output_columns(lambda self: 2 * self.cell_dim)
 
     @classmethod
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:

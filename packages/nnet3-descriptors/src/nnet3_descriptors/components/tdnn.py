@@ -9,7 +9,7 @@ import numpy as np
 
 from nnet3_descriptors.components.declaration import base, info, natural_gradient
 from nnet3_descriptors.components.declaration.config_line import ConfigLine
-from nnet3_descriptors.components.declaration.fields import Array, integers, matrix, size_of, vector
+from nnet3_descriptors.components.declaration.fields import Array, integers, matrix, vector
 from nnet3_descriptors.components.declaration.initial import dims, normal
 from nnet3_descriptors.components.declaration.properties import TRAINED
 from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
@@ -81,12 +81,10 @@ class TdnnComponent(TimeOffsetRules, base.UpdatableComponent):
         """The promises of this component."""
         return self.PROPERTIES if self.bias_params.size else _WITHOUT_BIAS
 
-    @property
-    def input_dim(self) -> int:
-        """Number of columns of the input."""
-        return int(self.linear_params.shape[1]) // len(self.time_offsets)
-
-    output_dim = size_of("linear_params", 0, "Number of columns of the output.")
+    input_dim = base.input_columns(
+        lambda self: self.linear_params.shape[1] // len(self.time_offsets)
+    )
+    output_dim = base.output_columns(lambda self: len(self.linear_params))
 
     @property
     def update_period(self) -> int:

@@ -158,20 +158,9 @@ class TimeHeightConvolutionComponent(TimeOffsetRules, base.UpdatableComponent):
         """Number of weights of an output filter."""
         return self.num_filters_in * len(self.offsets)
 
-    @property
-    def num_params(self) -> int:
-        """Number of trainable values."""
-        return self.num_parameters
-
-    @property
-    def input_dim(self) -> int:
-        """Number of columns of the input."""
-        return self.num_filters_in * self.height_in
-
-    @property
-    def output_dim(self) -> int:
-        """Number of columns of the output."""
-        return self.num_filters_out * self.height_out
+    num_params = base.derived("Number of trainable values.", lambda self: self.num_parameters)
+    input_dim = base.input_columns(lambda self: self.num_filters_in * self.height_in)
+    output_dim = base.output_columns(lambda self: self.num_filters_out * self.height_out)
 
     @classmethod
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from types import NotImplementedType
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
@@ -35,6 +36,17 @@ def component_family(cls: _C) -> _C:
     built.FIELDS = fields.field_specs(built)
     built.IS_ABSTRACT = True
     return built
+
+
+def derived(meaning: str, formula: Callable[[Any], int]) -> int:
+    """Declares a property: a number that follows from the fields."""
+    return property(formula, doc=meaning)  # type: ignore[return-value]
+
+
+input_columns = functools.partial(derived, "Number of columns of the input.")
+output_columns = functools.partial(derived, "Number of columns of the output.")
+columns = functools.partial(derived, "Number of columns of input and output.")
+block_columns = functools.partial(derived, "Number of columns of a block.")
 
 
 @attrs.frozen(kw_only=True)

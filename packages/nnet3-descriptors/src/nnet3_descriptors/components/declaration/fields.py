@@ -168,16 +168,6 @@ class FieldSpec:
         values[self.name] = value
 
 
-def size_of(name: str, axis: int, meaning: str) -> int:
-    """Declares a property: the size of an array along an axis, or of a tuple along axis 0."""
-
-    def found(component: Any) -> int:
-        value = getattr(component, name)
-        return int(value.shape[axis]) if isinstance(value, np.ndarray) else len(value)
-
-    return property(found, doc=meaning)  # type: ignore[return-value]
-
-
 def make_fields(cls: type) -> None:
     """Makes attrs' fields of the declarations in a component class."""
     for name, declared in tuple(vars(cls).items()):
