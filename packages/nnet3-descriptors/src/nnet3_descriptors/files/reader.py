@@ -187,16 +187,15 @@ class Reader(ABC):
         self.position = start + len(word) + 1
         return word
 
-    def expect(self, token: str) -> None:
-        """Reads a token that has to be this one; text may end with it, without a blank."""
-        self.skip_blanks()
-        start = self.position
-        if not self.binary and self.remaining == len(token) and self.next_is(token.encode()):
-            self.position = len(self.data)
-            return
-        found = self.token()
-        if found != token:
-            self.fail("unexpected token", at=start, expected=f"'{token}'", found=f"'{found}'")
+    def expect(self, *tokens: str) -> None:
+        """Reads tokens that have to be these; text may end with the last, without a blank."""
+        for token in tokens:
+            self.skip_blanks()
+            start = self.position
+            if not self.binary and self.remaining == len(token) and self.next_is(token.encode()):
+                self.position = len(self.data)
+            elif (found := self.token()) != token:
+                self.fail("unexpected token", at=start, expected=f"'{token}'", found=f"'{found}'")
 
     def begins_line(self) -> bool:
         """Tells whether the next element is the first of a line."""

@@ -91,15 +91,11 @@ def read_transition_model(reader: Reader) -> TransitionModel:
     count = reader.count("states", maximum=_MAX_COUNT, least_bytes=6)
     phones, states, pdfs, *own = reader.integer_rows(count, 4 if chain else 3)
     (self_loops,) = own or [pdfs]
-    reader.expect(opening.replace("<", "</"))
-    reader.expect("<LogProbs>")
+    reader.expect(opening.replace("<", "</"), "<LogProbs>")
     log_probs = reader.vector()
-    reader.expect("</LogProbs>")
-    reader.expect("</TransitionModel>")
+    reader.expect("</LogProbs>", "</TransitionModel>")
     return TransitionModel(
-        phones=topology.phones,
-        phone_entries=topology.phone_entries,
-        entries=topology.entries,
+        **attrs.asdict(topology, recurse=False),
         tuples=tuple(zip(phones, states, pdfs, self_loops, strict=True)),
         log_probs=log_probs,
         chain=chain,
@@ -219,8 +215,7 @@ def _choose(reader: Reader, *tokens: str) -> str:
 
 def write_transition_model(writer: Writer, model: TransitionModel) -> None:
     """Writes a transition model as Kaldi does."""
-    _write_words(writer, "<TransitionModel>")
-    _write_words(writer, "<Topology>")
+    _write_words(writer, "<TransitionModel>", "<Topology>")
     if writer.binary:
         _write_binary_topology(writer, model)
     else:
@@ -234,11 +229,9 @@ def write_transition_model(writer: Writer, model: TransitionModel) -> None:
         for value in values[: 4 if model.chain else 3]:
             writer.integer(value)
         writer.newline()
-    _write_words(writer, f"</{name}>")
-    _write_words(writer, "<LogProbs>")
+    _write_words(writer, f"</{name}>", "<LogProbs>")
     writer.vector(model.log_probs)
-    _write_words(writer, "</LogProbs>")
-    _write_words(writer, "</TransitionModel>")
+    _write_words(writer, "</LogProbs>", "</TransitionModel>")
 
 
 def _write_words(writer: Writer, *tokens: str) -> None:

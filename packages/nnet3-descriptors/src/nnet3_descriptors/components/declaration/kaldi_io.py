@@ -79,8 +79,7 @@ def _read_field(
     """
     spec = specs[number]
     if token not in spec.old_tokens:
-        for word in spec.token.split()[1:]:
-            reader.expect(word)
+        reader.expect(*spec.token.split()[1:])
     values[spec.name] = spec.kind.read(reader)
     number += 1
     while number < len(specs) and not specs[number].token:
