@@ -15,6 +15,7 @@ round many times in one step.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -398,7 +399,7 @@ def find_reach(
     earlier_rows = [0] * len(hulls)
     if earlier is not None:
         earlier_rows = [change_layout(rows, earlier[0], layout) for rows in earlier[1]]
-    supplied_rows = _union(given_rows, earlier_rows)
+    supplied_rows = list(map(operator.or_, given_rows, earlier_rows))
     need = demanded_rows(nodes, layout, inside, supplied_rows, output_rows)
     return Reach(
         nodes=nodes,
@@ -457,7 +458,3 @@ def make_layout(
         t_guard=t_guard,
         x_guard=x_guard,
     )
-
-
-def _union(first: Sequence[Bits], second: Sequence[Bits]) -> list[Bits]:
-    return [one | other for one, other in zip(first, second, strict=True)]

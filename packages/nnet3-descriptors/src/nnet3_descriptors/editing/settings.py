@@ -104,15 +104,11 @@ def set_dropout_proportion(nnet: Nnet, proportion: float, pattern: str = "*") ->
     changed = {
         name: component.replace(**{_DROPOUT_PROPORTION: proportion})
         for name, component in named_components(nnet, pattern)
-        if _has_dropout_proportion(component)
+        if any(spec.name == _DROPOUT_PROPORTION for spec in component.FIELDS)
     }
     _LOGGER.info("Set dropout proportions for %d components.", len(changed))
     warn_of_none(len(changed), pattern, "component with dropout")
     return nnet.with_components(changed)
-
-
-def _has_dropout_proportion(component: Component) -> bool:
-    return any(spec.name == _DROPOUT_PROPORTION for spec in component.FIELDS)
 
 
 def convert_to_fixed_affine(nnet: Nnet, pattern: str = "*") -> Nnet:
