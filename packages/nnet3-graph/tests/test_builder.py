@@ -39,6 +39,11 @@ def request(inputs, outputs):
     )
 
 
+def one_row(t, x):
+    """A request that gives the input and asks for the output at a single (t, x)."""
+    return request_of([(0, t, x)], [(0, t, x)])
+
+
 def times(graph, nnet, node):
     """The values of t of a node in a graph."""
     return graph.index_set(nnet.node_index(node)).indexes[:, 1].tolist()
@@ -63,7 +68,7 @@ class TestRequests:
             f"input-node name=input dim=4\noutput-node name=output input=Sum(input, {term})\n"
         )
 
-        graph = build_computation_graph(nnet, request_of([(0, t, 0)], [(0, t, 0)]))
+        graph = build_computation_graph(nnet, one_row(t, 0))
 
         assert graph.counts_by_node() == {"input": 1, "output": 1}
         assert graph.dependencies.tolist() == [0]
@@ -71,8 +76,7 @@ class TestRequests:
     def test_statistics_of_a_period_that_ends_beyond_32_bits(self):
         """Impossible times are frames that do not exist, and are left out of the sum."""
         nnet = network(stacked(4, "c StatisticsExtraction input-dim=4 output-period=10"))
-        last = [(0, 2**31 - 1, 0)]
-        graph = build_computation_graph(nnet, request_of(last, last))
+        graph = build_computation_graph(nnet, one_row(2**31 - 1, 0))
 
         splits, inputs = graph.component_inputs(nnet.node_index("c"))
 
