@@ -355,7 +355,17 @@ class Kernel:
         raise NotImplementedError
 
     def backprop(self, b: Backpropagation) -> None:
-        """Records the backward pass."""
+        """Records the backward pass; without parameters, that is the derivative of the input."""
+        if b.dx is not None:
+            self.backprop_input(b, b.dx)
+
+    def backprop_input(self, b: Backpropagation, out: Array) -> None:
+        """Records the derivative of the input, of a component without parameters.
+
+        Args:
+            b: The backward pass.
+            out: Its dx: (rows, input_dim), to be set, or added to.
+        """
         raise NotImplementedError
 
     def store_stats(self, tape: Tape, y: Array, memo: Memo | None) -> None:

@@ -49,10 +49,8 @@ class PnormKernel(Kernel):
 
         tape.within_range(norms, y)
 
-    def backprop(self, b: Backpropagation) -> None:
-        """Records the backward pass."""
-        if b.dx is None:
-            return
+    def backprop_input(self, b: Backpropagation, out: Array) -> None:
+        """Records the derivative of the input."""
         tape, ratio = b.tape, b.tape.scratch(*b.y.shape)
         # If all squares underflow, y is 0, but x need not be. dy is set to 0 there before the
         # division: divided by the tiny number it would overflow, and 0 times infinity is nan.
@@ -62,7 +60,7 @@ class PnormKernel(Kernel):
         norm = tape.scratch(*b.y.shape)
         tape.maximum(b.y, float(np.finfo(tape.dtype).tiny), norm)
         tape.divide(ratio, norm, ratio)
-        tape.multiply(self._groups(b.x), ratio[..., None], self._groups(b.dx))
+        tape.multiply(self._groups(b.x), ratio[..., None], self._groups(out))
 
 
 @kernel_for(components.SumGroupComponent)
@@ -80,10 +78,9 @@ class SumGroupKernel(Kernel):
         """Records the forward pass, as a product with ones."""
         p.tape.matmul(p.x, self.members, p.y)
 
-    def backprop(self, b: Backpropagation) -> None:
-        """Records the backward pass."""
-        if b.dx is not None:
-            record_gather_columns(b.tape, b.dy, self.group, b.dx)
+    def backprop_input(self, b: Backpropagation, out: Array) -> None:
+        """Records the derivative of the input."""
+        record_gather_columns(b.tape, b.dy, self.group, out)
 
 
 @kernel_for(components.SumBlockComponent)
@@ -112,11 +109,10 @@ class SumBlockKernel(Kernel):
         if add:
             tape.add(out, first, out)
 
-    def backprop(self, b: Backpropagation) -> None:
-        """Records the backward pass."""
-        if b.dx is not None:
-            for dx in column_blocks(b.dx, b.dy.shape[1]):
-                self._record(b.tape, [b.dy], dx, add=b.add)
+    def backprop_input(self, b: Backpropagation, out: Array) -> None:
+        """Records the derivative of the input."""
+        for dx in column_blocks(out, b.dy.shape[1]):
+            self._record(b.tape, [b.dy], dx, add=b.add)
 
 
 @kernel_for(components.PermuteComponent)
@@ -133,10 +129,9 @@ class PermuteKernel(Kernel):
         """Records the forward pass."""
         record_gather_columns(p.tape, p.x, self.columns, p.y)
 
-    def backprop(self, b: Backpropagation) -> None:
-        """Records the backward pass."""
-        if b.dx is not None:
-            record_gather_columns(b.tape, b.dy, self.inverse, b.dx)
+    def backprop_input(self, b: Backpropagation, out: Array) -> None:
+        """Records the derivative of the input."""
+        record_gather_columns(b.tape, b.dy, self.inverse, out)
 
 
 @kernel_for(components.NoOpComponent)
@@ -147,14 +142,12 @@ class NoOpKernel(Kernel):
         """Records the forward pass."""
         copy_unless_same(p.tape, p.x, p.y)
 
-    def backprop(self, b: Backpropagation) -> None:
-        """Records the backward pass."""
-        if b.dx is None:
-            return
+    def backprop_input(self, b: Backpropagation, out: Array) -> None:
+        """Records the derivative of the input."""
         if self.component.backprop_scale != 1.0:
-            b.tape.multiply(b.dy, self.component.backprop_scale, b.dx)
+            b.tape.multiply(b.dy, self.component.backprop_scale, out)
         else:
-            copy_unless_same(b.tape, b.dy, b.dx)
+            copy_unless_same(b.tape, b.dy, out)
 
 
 @kernel_for(components.ElementwiseProductComponent)
@@ -168,12 +161,10 @@ class ElementwiseProductKernel(Kernel):
             p.tape.multiply(first, other, p.y)
             first = p.y
 
-    def backprop(self, b: Backpropagation) -> None:
-        """Records the backward pass."""
-        if b.dx is None:
-            return
+    def backprop_input(self, b: Backpropagation, out: Array) -> None:
+        """Records the derivative of the input."""
         xs = column_blocks(b.x, b.dy.shape[1])
-        for i, dx in enumerate(column_blocks(b.dx, b.dy.shape[1])):
+        for i, dx in enumerate(column_blocks(out, b.dy.shape[1])):
             source = b.dy
             for j, x in enumerate(xs):
                 if i != j:
@@ -200,13 +191,11 @@ class ClipGradientKernel(Kernel):
         """Records the forward pass."""
         copy_unless_same(p.tape, p.x, p.y)
 
-    def backprop(self, b: Backpropagation) -> None:
-        """Records the backward pass."""
-        if b.dx is None:
-            return
+    def backprop_input(self, b: Backpropagation, out: Array) -> None:
+        """Records the derivative of the input."""
         tape, threshold = b.tape, self.component.clipping_threshold
         if threshold == 0.0:
-            tape.fill(0.0, b.dx)
+            tape.fill(0.0, out)
         elif self.component.norm_based_clipping:
             scale = tape.scratch(len(b.dy))
             tape.row_dot(b.dy, b.dy, scale)
@@ -216,12 +205,12 @@ class ClipGradientKernel(Kernel):
                 tape.note(partial(self._count_rows, len(scale)))
             tape.maximum(scale, 1.0, scale)
             tape.sqrt(scale, scale)
-            tape.divide(b.dy, scale[:, None], b.dx)
+            tape.divide(b.dy, scale[:, None], out)
         else:
-            tape.minimum(b.dy, threshold, b.dx)
-            tape.maximum(b.dx, -threshold, b.dx)
+            tape.minimum(b.dy, threshold, out)
+            tape.maximum(out, -threshold, out)
         if b.update and threshold > 0.0:
-            self._record_repair(tape, b.x, b.dx)
+            self._record_repair(tape, b.x, out)
 
     def _count_rows(self, rows: int) -> None:
         self.count += rows

@@ -38,10 +38,8 @@ class DropoutKernel(Kernel):
         p.tape.greater(uniform, c.dropout_proportion, mask)
         p.tape.multiply(p.x, mask, p.y)
 
-    def backprop(self, b: Backpropagation) -> None:
-        """Records the backward pass."""
-        if b.dx is None:
-            return
+    def backprop_input(self, b: Backpropagation, out: Array) -> None:
+        """Records the derivative of the input."""
         tape, shape = b.tape, b.x.shape
         is_zero, ratio = tape.scratch(*shape, dtype=np.bool_), tape.scratch(*shape)
         # With 1 added to x and y where x (and so y) is 0, their quotient is 1 there.
@@ -50,7 +48,7 @@ class DropoutKernel(Kernel):
         divisor = tape.scratch(*shape)
         tape.add(b.x, is_zero, divisor)
         tape.divide(ratio, divisor, ratio)
-        tape.multiply(b.dy, ratio, b.dx)
+        tape.multiply(b.dy, ratio, out)
 
 
 @kernel_for(components.DropoutMaskComponent)
@@ -167,15 +165,13 @@ class GeneralDropoutKernel(Kernel):
                 left, right = (start + quarter) % bins, (start + bins // 2 - quarter) % bins
                 row[left], row[right] = row[right].copy(), row[left].copy()
 
-    def backprop(self, b: Backpropagation) -> None:
-        """Records the backward pass."""
-        if b.dx is None:
-            return
+    def backprop_input(self, b: Backpropagation, out: Array) -> None:
+        """Records the derivative of the input."""
         if self._is_identity():
-            copy_unless_same(b.tape, b.dy, b.dx)
+            copy_unless_same(b.tape, b.dy, out)
             return
         assert b.memo is not None
-        self._record_product(b.tape, b.dy, b.memo["mask"], b.indexes, b.dx)
+        self._record_product(b.tape, b.dy, b.memo["mask"], b.indexes, out)
 
 
 @kernel_for(components.SpecAugmentTimeMaskComponent)
@@ -210,12 +206,10 @@ class SpecAugmentTimeMaskKernel(Kernel):
                 mask[rows[t : t + length]] = 0.0 if zeroed else 1.0
                 t, zeroed = t + length, not zeroed
 
-    def backprop(self, b: Backpropagation) -> None:
-        """Records the backward pass."""
-        if b.dx is None:
-            return
+    def backprop_input(self, b: Backpropagation, out: Array) -> None:
+        """Records the derivative of the input."""
         if self._is_identity():
-            copy_unless_same(b.tape, b.dy, b.dx)
+            copy_unless_same(b.tape, b.dy, out)
             return
         assert b.memo is not None
-        b.tape.multiply(b.dy, b.memo["mask"], b.dx)
+        b.tape.multiply(b.dy, b.memo["mask"], out)

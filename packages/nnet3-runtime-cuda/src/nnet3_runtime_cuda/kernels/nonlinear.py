@@ -183,15 +183,13 @@ class SaturatingKernel(NonlinearKernel):
         """Records the forward pass."""
         self.function(p.tape, p.x, p.y)
 
-    def backprop(self, b: Backpropagation) -> None:
-        """Records the backward pass."""
-        if b.dx is None:
-            return
+    def backprop_input(self, b: Backpropagation, out: Array) -> None:
+        """Records the derivative of the input."""
         slope = b.tape.scratch(*b.y.shape)
         self.derivative(b.tape, b.y, slope)
-        b.tape.multiply(slope, b.dy, b.dx)
+        b.tape.multiply(slope, b.dy, out)
         if b.update:
-            self._record_repair(b.tape, b.y, b.dx)
+            self._record_repair(b.tape, b.y, out)
             self.record_backprop_stats(b.tape, b.dy)
 
     def store_stats(self, tape: Tape, y: Array, memo: Memo | None) -> None:
@@ -256,15 +254,13 @@ class RectifiedLinearKernel(NonlinearKernel):
         """Records the forward pass."""
         p.tape.maximum(p.x, 0.0, p.y)
 
-    def backprop(self, b: Backpropagation) -> None:
-        """Records the backward pass."""
-        if b.dx is None:
-            return
+    def backprop_input(self, b: Backpropagation, out: Array) -> None:
+        """Records the derivative of the input."""
         values = b.y if b.signs is None else b.signs
-        if b.signs is not None and np.may_share_memory(b.signs, b.dx):
+        if b.signs is not None and np.may_share_memory(b.signs, out):
             values = b.tape.scratch(*b.signs.shape, dtype=b.signs.dtype)
             b.tape.copy(b.signs, values)
-        for dy, dx, y in b.tape.row_blocks(b.dy, b.dx, values):
+        for dy, dx, y in b.tape.row_blocks(b.dy, out, values):
             positive = b.tape.scratch(*dy.shape)
             if b.signs is not None:
                 b.tape.unpack_signs(y, positive)
@@ -272,7 +268,7 @@ class RectifiedLinearKernel(NonlinearKernel):
                 b.tape.is_positive(y, positive)
             b.tape.multiply(dy, positive, dx)
         if b.update:
-            self._record_repair(b.tape, b.dx)
+            self._record_repair(b.tape, out)
             self.record_backprop_stats(b.tape, b.dy)
 
     def store_stats(self, tape: Tape, y: Array, memo: Memo | None) -> None:

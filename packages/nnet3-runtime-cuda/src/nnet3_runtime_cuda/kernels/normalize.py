@@ -74,13 +74,11 @@ class NormalizeKernel(Kernel):
             p.tape.log(root, root)
             p.tape.add(root, math.log(self.component.target_rms), log_stddev)
 
-    def backprop(self, b: Backpropagation) -> None:
-        """Records the backward pass."""
-        if b.dx is None:
-            return
-        tape, in_place = b.tape, same_array(b.dy, b.dx)
+    def backprop_input(self, b: Backpropagation, out: Array) -> None:
+        """Records the derivative of the input."""
+        tape, in_place = b.tape, same_array(b.dy, out)
         x, dy, d_log = self._blocks(b.x, b.dy)
-        dx = as_blocks(b.dx, self.component.block_dim)
+        dx = as_blocks(out, self.component.block_dim)
         scale, factor = tape.scratch(*x.shape[:-1]), tape.scratch(*x.shape[:-1])
         self._roots(tape, x, scale)
         tape.divide(1.0, scale, scale)
@@ -212,12 +210,10 @@ class BatchNormKernel(Kernel):
         tape.maximum(variance, 0.0, moments[1:])
         tape.add(mean, shift, moments[:1])
 
-    def backprop(self, b: Backpropagation) -> None:
-        """Records the backward pass."""
-        if b.dx is None:
-            return
+    def backprop_input(self, b: Backpropagation, out: Array) -> None:
+        """Records the derivative of the input."""
         tape, dim = b.tape, self.component.block_dim
-        dy, dx = as_blocks(b.dy, dim), as_blocks(b.dx, dim)
+        dy, dx = as_blocks(b.dy, dim), as_blocks(out, dim)
         if self.component.test_mode:
             tape.multiply(dy, self.scale, dx)
             return
@@ -229,12 +225,12 @@ class BatchNormKernel(Kernel):
         tape.multiply(sums[0], -1.0 / (rows * self.component.target_rms**2), sums[0])
         tape.multiply(sums[1], 1.0 / rows, sums[1])
         result = dx if dx.shape == y.shape else tape.scratch(*y.shape)
-        for value, derivative, out in tape.row_blocks(y, dy, result):
+        for value, derivative, target in tape.row_blocks(y, dy, result):
             product = tape.scratch(*value.shape)
             tape.multiply(value, sums[0], product)
-            tape.subtract(derivative, sums[1], out)
-            tape.add(out, product, out)
-            tape.multiply(out, scale, out)
+            tape.subtract(derivative, sums[1], target)
+            tape.add(target, product, target)
+            tape.multiply(target, scale, target)
         if result is not dx:
             tape.copy(result.reshape(dx.shape), dx)
 

@@ -139,19 +139,17 @@ class RestrictedAttentionKernel(Kernel):
             tape.add(logits, head.biases, logits)
             softmax(tape, logits, weight)
 
-    def backprop(self, b: Backpropagation) -> None:
-        """Records the backward pass."""
-        if b.dx is None:
-            return
+    def backprop_input(self, b: Backpropagation, out: Array) -> None:
+        """Records the derivative of the input."""
         assert b.memo is not None
         tape, c, rows = b.tape, self.component, len(b.dy)
         if not b.add:
-            tape.fill(0.0, b.dx)
+            tape.fill(0.0, out)
         column = tape.scratch(rows)
         dc = tape.scratch(rows, c.context_dim)
         key_term, value_term = tape.scratch(rows, c.key_dim), tape.scratch(rows, c.value_dim)
         for h in range(c.num_heads):
-            x, dx = (_Head.of(c, a, h, b.indexes, rows) for a in (b.x, b.dx))
+            x, dx = (_Head.of(c, a, h, b.indexes, rows) for a in (b.x, out))
             weight = self._weights(b.memo["c"], h)
             dy, dy_context = self._output(b.dy, h)
             for j in range(c.context_dim):
@@ -221,17 +219,15 @@ class StatisticsExtractionKernel(Kernel):
         if p.add:
             tape.add(p.y, y, p.y)
 
-    def backprop(self, b: Backpropagation) -> None:
-        """Records the backward pass."""
-        if b.dx is None:
-            return
+    def backprop_input(self, b: Backpropagation, out: Array) -> None:
+        """Records the derivative of the input."""
         indexes, tape, dim = b.indexes, b.tape, self.component.input_dim
         rows = np.asarray(indexes.backward_indexes, dtype=np.int64)
         d_sum, d_sumsq = (tape.scratch(len(b.dy), dim) for _ in range(2))
         tape.copy(b.dy[:, 1 : dim + 1], d_sum)
         if self.component.include_variance:
             tape.multiply(b.dy[:, dim + 1 :], 2.0, d_sumsq)
-        for dx, x, part in tape.row_blocks(b.dx, b.x, rows):
+        for dx, x, part in tape.row_blocks(out, b.x, rows):
             if not self.component.include_variance:
                 tape.take_rows(d_sum, part, dx)
                 continue
@@ -281,10 +277,8 @@ class StatisticsPoolingKernel(Kernel):
             tape.maximum(second, self.component.variance_floor, second)
             tape.sqrt(second, second)
 
-    def backprop(self, b: Backpropagation) -> None:
-        """Records the backward pass."""
-        if b.dx is None:
-            return
+    def backprop_input(self, b: Backpropagation, out: Array) -> None:
+        """Records the derivative of the input."""
         tape, indexes = b.tape, b.indexes
         logs = self.component.num_log_count_features
         dy = tape.scratch(*b.dy.shape)
@@ -304,8 +298,8 @@ class StatisticsPoolingKernel(Kernel):
             record_row_range_sums(tape, b.x[:, :1], indexes.forward_indexes, counts, add=False)
         tape.divide(dy, counts, dy)
         if not b.add:
-            tape.fill(0.0, b.dx[:, 0])
-        record_row_range_sums(tape, dy[:, logs:], indexes.backward_indexes, b.dx[:, 1:], add=b.add)
+            tape.fill(0.0, out[:, 0])
+        record_row_range_sums(tape, dy[:, logs:], indexes.backward_indexes, out[:, 1:], add=b.add)
 
 
 NO_THRESHOLD = 1.0e10
@@ -343,34 +337,32 @@ class BackpropTruncationKernel(Kernel):
         else:
             p.tape.multiply(p.x, self.component.scale, p.y)
 
-    def backprop(self, b: Backpropagation) -> None:
-        """Records the backward pass."""
-        if b.dx is None:
-            return
+    def backprop_input(self, b: Backpropagation, out: Array) -> None:
+        """Records the derivative of the input."""
         tape, c = b.tape, self.component
-        tape.multiply(b.dy, c.scale, b.dx)
-        squares, factor = tape.scratch(len(b.dx)), tape.scratch(len(b.dx))
-        tape.row_dot(b.dx, b.dx, squares)
+        tape.multiply(b.dy, c.scale, out)
+        squares, factor = tape.scratch(len(out)), tape.scratch(len(out))
+        tape.row_dot(out, out, squares)
         clipping = c.clipping_threshold if c.clipping_threshold > 0.0 else NO_THRESHOLD
         zeroing = c.zeroing_threshold if c.zeroing_threshold > 0.0 else NO_THRESHOLD
         boundaries = b.indexes.boundary_rows
-        is_boundary = np.zeros(len(b.dx), dtype=np.float32)
+        is_boundary = np.zeros(len(out), dtype=np.float32)
         is_boundary[boundaries] = 1.0
-        too_large = tape.scratch(len(b.dx), dtype=np.bool_)
+        too_large = tape.scratch(len(out), dtype=np.bool_)
         tape.greater(squares, zeroing**2, too_large)
-        keep = tape.scratch(len(b.dx))
+        keep = tape.scratch(len(out))
         tape.multiply(self.store.constant(is_boundary), too_large, keep)
         if b.update:
             add_count_above(tape, squares, clipping**2, self.num_clipped)
             add_total(tape, keep, self.num_zeroed)
-            rows = np.array([len(b.dx), len(boundaries)], dtype=np.float32)
+            rows = np.array([len(out), len(boundaries)], dtype=np.float32)
             tape.add(self.counts, self.store.constant(rows), self.counts)
         tape.subtract(1.0, keep, keep)
         tape.multiply(squares, clipping**-2, factor)
         tape.maximum(factor, 1.0, factor)
         tape.sqrt(factor, factor)
         tape.divide(keep, factor, factor)
-        tape.multiply(b.dx, factor[:, None], b.dx)
+        tape.multiply(out, factor[:, None], out)
 
 
 @kernel_for(components.DistributeComponent)
@@ -389,14 +381,12 @@ class DistributeKernel(Kernel):
         if target is not p.y:
             tape.copy(target, p.y)
 
-    def backprop(self, b: Backpropagation) -> None:
-        """Records the backward pass; blocks that no row of y copied get 0."""
-        if b.dx is None:
-            return
+    def backprop_input(self, b: Backpropagation, out: Array) -> None:
+        """Records the derivative of the input; blocks that no row of y copied get 0."""
         tape, width, blocks = b.tape, b.dy.shape[1], self._blocks(b.indexes)
-        target = b.dx if b.dx.flags.c_contiguous else tape.scratch(*b.dx.shape)
+        target = out if out.flags.c_contiguous else tape.scratch(*out.shape)
         if len(blocks) != target.size // width:
             tape.fill(0.0, target)
         tape.put_rows(b.dy, blocks, target.reshape(-1, width))
-        if target is not b.dx:
-            tape.copy(target, b.dx)
+        if target is not out:
+            tape.copy(target, out)

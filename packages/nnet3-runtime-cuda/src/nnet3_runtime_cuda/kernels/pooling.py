@@ -160,10 +160,8 @@ class MaxpoolingKernel(Kernel):
         for layer in others:
             p.tape.maximum(p.y, layer, p.y)
 
-    def backprop(self, b: Backpropagation) -> None:
-        """Records the backward pass."""
-        if b.dx is None:
-            return
+    def backprop_input(self, b: Backpropagation, out: Array) -> None:
+        """Records the derivative of the input."""
         tape = b.tape
         values = self.patches.record_gather(tape, b.x)
         derivatives = self.patches.scratch_for_scatter(tape, len(b.x))
@@ -175,4 +173,4 @@ class MaxpoolingKernel(Kernel):
         for value, derivative in pairs:
             tape.equal(value, b.y, is_largest)
             tape.multiply(b.dy, is_largest, derivative)
-        self.patches.record_scatter(tape, derivatives, b.dx, add=b.add)
+        self.patches.record_scatter(tape, derivatives, out, add=b.add)
