@@ -136,32 +136,33 @@ class NnetComputer:
         """
         self._refuse_threads()
         with self._lock:
-            return self._forward(inputs, on_device=on_device, copies=copies)
-
-    def _forward(
-        self, inputs: Mapping[str, npt.ArrayLike], *, on_device: bool, copies: bool
-    ) -> dict[str, FloatArray]:
-        forward = self._program.forward
-        if not forward:
-            raise RunError("the computation has no commands")
-        if self._interrupted is not None:
-            if self._interrupted > 0 or self._program.loop_to is not None:
-                raise RunError(
-                    "a segment was interrupted, so the state for the next segment is lost: "
-                    "reset() begins with the first segment"
-                )
-            self.reset()
-        if self._next == len(forward):
-            self._next = self._program.loop_to or 0
-        arrays = self._checked(forward[self._next], inputs, "input")
-        self._ran_forward, self._interrupted = False, self._next
-        # A segment that follows at once may overwrite outputs of this one.
-        copies = copies or len(forward) > 1
-        outputs = self._run_next(arrays, on_device=on_device, copies=copies)
-        while self._has_silent_segment():
-            self._run_next([])
-        self._ran_forward, self._interrupted = True, None
-        return outputs
+            forward = self._program.forward
+            if not forward:
+                raise RunError("the computation has no commands")
+            if self._interrupted is not None:
+                if self._interrupted > 0 or self._program.loop_to is not None:
+                    raise RunError(
+                        "a segment was interrupted, so the state for the next segment is lost: "
+                        "reset() begins with the first segment"
+                    )
+                self.reset()
+            if self._next == len(forward):
+                self._next = self._program.loop_to or 0
+            segment = forward[self._next]
+            arrays = self._checked(segment, inputs, "input")
+            self._ran_forward, self._interrupted = False, self._next
+            # A segment that follows at once may overwrite outputs of this one.
+            copies = copies or len(forward) > 1
+            outputs = self._run(segment, arrays, on_device=on_device, copies=copies)
+            self._next += 1
+            # A segment that takes and gives nothing belongs to the one before.
+            for silent in forward[self._next :]:
+                if silent.inputs or silent.outputs:
+                    break
+                self._run(silent, [])
+                self._next += 1
+            self._ran_forward, self._interrupted = True, None
+            return outputs
 
     def backward(self, output_derivatives: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
         """Runs the backward pass that belongs to the last forward pass.
@@ -180,19 +181,16 @@ class NnetComputer:
         """
         self._refuse_threads()
         with self._lock:
-            return self._backward(output_derivatives)
-
-    def _backward(self, output_derivatives: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
-        segment = self._program.backward
-        if segment is None:
-            raise RunError("the computation was compiled without a backward pass")
-        if not self._ran_forward:
-            raise RunError("backward() needs a forward() before it, one for each")
-        arrays = self._checked(segment, output_derivatives, "output derivative")
-        if self._computation.need_model_derivative:
-            self.device_nnet.clear_direction(kept=self._program.replaced)
-        self._ran_forward = False
-        return self._run(segment, arrays)
+            segment = self._program.backward
+            if segment is None:
+                raise RunError("the computation was compiled without a backward pass")
+            if not self._ran_forward:
+                raise RunError("backward() needs a forward() before it, one for each")
+            arrays = self._checked(segment, output_derivatives, "output derivative")
+            if self._computation.need_model_derivative:
+                self.device_nnet.clear_direction(kept=self._program.replaced)
+            self._ran_forward = False
+            return self._run(segment, arrays)
 
     def reset(self) -> None:
         """Starts a computation in several segments, or a loop, anew from its first segment."""
@@ -228,22 +226,6 @@ class NnetComputer:
             )
 
     # ---- segments ----
-
-    def _run_next(
-        self, arrays: Sequence[Any], *, on_device: bool = False, copies: bool = True
-    ) -> dict[str, FloatArray]:
-        """Runs the next forward segment."""
-        segment = self._program.forward[self._next]
-        outputs = self._run(segment, arrays, on_device=on_device, copies=copies)
-        self._next += 1
-        return outputs
-
-    def _has_silent_segment(self) -> bool:
-        """Whether the next segment takes and gives nothing; it then belongs to the one before."""
-        forward = self._program.forward
-        if self._next == len(forward):
-            return False
-        return not forward[self._next].inputs and not forward[self._next].outputs
 
     def _checked(
         self, segment: Segment, given: Mapping[str, npt.ArrayLike], what: str

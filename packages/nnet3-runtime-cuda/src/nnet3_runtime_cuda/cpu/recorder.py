@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
@@ -75,11 +75,6 @@ class Recorder(Tape):
         return 1 if self._workers is None else self._workers.threads
 
     @property
-    def scratch_bytes(self) -> int:
-        """Size of the scratch memory."""
-        return self._scratch.nbytes
-
-    @property
     def is_empty(self) -> bool:
         """Whether nothing was recorded since the last `take`."""
         return not self.calls
@@ -131,14 +126,6 @@ class Recorder(Tape):
         array: Array = np.empty(shape, dtype=dtype)
         return array
 
-    def scratch(self, *shape: int, dtype: npt.DTypeLike | None = None) -> Array:
-        """An uninitialised array for use within the current command only."""
-        return self._scratch.take(shape, self.dtype if dtype is None else dtype)
-
-    def lend(self, memory: Array) -> None:
-        """Lends the current command unused memory of the program as scratch."""
-        self._scratch.lend(memory)
-
     def persistent(self, *shape: int, dtype: npt.DTypeLike | None = None) -> Array:
         """A zeroed array that keeps its content from one command to later ones."""
         array: Array = np.zeros(shape, dtype=self.dtype if dtype is None else dtype)
@@ -154,14 +141,6 @@ class Recorder(Tape):
         if value not in self._rows or len(self._rows[value]) < length:
             self._rows[value] = np.full(length, value, dtype=self.dtype)
         return self._rows[value][:length]
-
-    def begin_command(self) -> None:
-        """Frees the scratch memory of the command before."""
-        self._scratch.begin()
-
-    def passing(self) -> AbstractContextManager[None]:
-        """A context. Scratch arrays taken within it are valid only until its end."""
-        return self._scratch.passing()
 
     # ---- work for several threads ----
 

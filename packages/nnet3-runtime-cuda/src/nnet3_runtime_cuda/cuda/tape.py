@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -54,7 +54,7 @@ class RecordingTape(Tape):
         self.dtype = np.dtype(np.float32)
         self.persistent_bytes = 0
         self.memory = memory
-        self.device_scratch = DeviceScratch()
+        self._scratch = self.device_scratch = DeviceScratch()
         self.operations: list[recorded.Operation] = []
         self.host_steps = HostSteps(memory, clock)
         self._clock = clock
@@ -65,11 +65,6 @@ class RecordingTape(Tape):
         self._command = 0
         self._decision = ALWAYS
         self._places_of_signs: dict[int, tuple[Array, Array]] = {}
-
-    @property
-    def threads(self) -> int:
-        """One: threads of the processor do not matter."""
-        return 1
 
     # ---- segments ----
 
@@ -102,19 +97,6 @@ class RecordingTape(Tape):
         self.persistent_bytes += array.nbytes
         return array
 
-    @property
-    def scratch_bytes(self) -> int:
-        """Size of the scratch memory."""
-        return self.device_scratch.nbytes
-
-    def scratch(self, *shape: int, dtype: npt.DTypeLike | None = None) -> Array:
-        """An uninitialised array for use within the current command only."""
-        return self.device_scratch.take(shape, self.dtype if dtype is None else dtype)
-
-    def lend(self, memory: Array) -> None:
-        """Lends unused memory of the program to the current command as scratch."""
-        self.device_scratch.lend(memory)
-
     def ones(self, length: int) -> Array:
         """(1, length) of ones; not to be written to."""
         if len(self._ones) < length:
@@ -123,12 +105,8 @@ class RecordingTape(Tape):
 
     def begin_command(self) -> None:
         """Frees the scratch memory of the command before."""
-        self.device_scratch.begin()
+        super().begin_command()
         self._command += 1
-
-    def passing(self) -> AbstractContextManager[None]:
-        """A context. Scratch arrays taken within it are valid only until its end."""
-        return self.device_scratch.passing()
 
     # ---- how work is cut up: not at all ----
 

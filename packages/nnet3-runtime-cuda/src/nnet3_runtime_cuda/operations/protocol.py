@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnet3_runtime_cuda.operations.gradients import ColumnBlocks, FisherEstimate, Side
+from nnet3_runtime_cuda.operations.scratch import Scratch
 
 Array = npt.NDArray[Any]
 """An array of NumPy; on a device, the shadow of an array."""
@@ -54,10 +55,12 @@ class Tape(Protocol):
     cache_scale: ClassVar[int]
     gains_by_stacks: ClassVar[bool]
     preconditions_rows: ClassVar[bool]
+    _scratch: Scratch
 
     @property
     def threads(self) -> int:
-        """The number of threads that share the recorded calls."""
+        """The number of threads of the processor that share the recorded calls."""
+        return 1
 
     # ---- what pays: nothing, unless a machine says so ----
 
@@ -77,6 +80,7 @@ class Tape(Protocol):
 
     def scratch(self, *shape: int, dtype: npt.DTypeLike | None = None) -> Array:
         """An uninitialised array for use within the current command only."""
+        return self._scratch.take(shape, self.dtype if dtype is None else dtype)
 
     def lend(self, memory: Array) -> None:
         """Lends unused memory of the program to the current command as scratch.
@@ -84,6 +88,7 @@ class Tape(Protocol):
         Args:
             memory: One-dimensional and contiguous; its content is lost.
         """
+        self._scratch.lend(memory)
 
     def persistent(self, *shape: int, dtype: npt.DTypeLike | None = None) -> Array:
         """A new zeroed array, for values that outlast the current command."""
@@ -93,6 +98,7 @@ class Tape(Protocol):
 
     def passing(self) -> AbstractContextManager[None]:
         """A context. Scratch arrays taken within it are valid only until its end."""
+        return self._scratch.passing()
 
     # ---- work for several threads ----
 
@@ -366,6 +372,7 @@ class Tape(Protocol):
     @property
     def scratch_bytes(self) -> int:
         """Size of the scratch memory."""
+        return self._scratch.nbytes
 
     @property
     def is_empty(self) -> bool:
@@ -376,6 +383,7 @@ class Tape(Protocol):
 
     def begin_command(self) -> None:
         """Frees the scratch memory of the previous command."""
+        self._scratch.begin()
 
     def take(self) -> tuple[Call, ...]:
         """The calls recorded since the last `take`."""
