@@ -12,7 +12,7 @@ from nnet3_runtime_cuda.arrays import running
 from nnet3_runtime_cuda.cpu.natural_gradient import OnlineNaturalGradient
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.cpu.threads import Workers
-from nnet3_runtime_cuda.machine import Machine
+from nnet3_runtime_cuda.machine import Machine, all_of
 from nnet3_runtime_cuda.operations import Array, Tape
 from nnet3_runtime_cuda.operations.gradients import EstimateState, FisherEstimate
 from nnet3_runtime_cuda.operations.scratch import Workspace
@@ -73,13 +73,7 @@ class CpuMachine(Machine):
 
     def keep_estimates(self) -> Callable[[], object]:
         """Keeps the estimates; the call that it returns sets them back."""
-        restores = [each.keep() for each in self._estimates.values()]
-
-        def restore() -> None:
-            for each in restores:
-                each()
-
-        return restore
+        return all_of([each.keep() for each in self._estimates.values()])
 
     def estimate_state(self, estimate: FisherEstimate) -> EstimateState:
         """The state of an estimate between two minibatches."""

@@ -26,7 +26,7 @@ from nnet3_runtime_cuda.cuda.natural_gradient import DeviceTape, Estimates
 from nnet3_runtime_cuda.cuda.platform import Platform
 from nnet3_runtime_cuda.cuda.segments import DeviceSegment, bind_segments
 from nnet3_runtime_cuda.errors import DeviceError, RunError
-from nnet3_runtime_cuda.machine import KeptArrays, Machine, Program, Transfer
+from nnet3_runtime_cuda.machine import KeptArrays, Machine, Program, Transfer, all_of
 from nnet3_runtime_cuda.operations import Array, Call, Tape
 from nnet3_runtime_cuda.operations.gradients import EstimateState, FisherEstimate
 from nnet3_runtime_cuda.operations.scratch import Workspace
@@ -155,11 +155,7 @@ class DeviceMachine(Machine):
         assert isinstance(tape, DeviceTape)
         calls = tape.take()
         self._bind(tape, calls)
-
-        def run() -> None:
-            for call in calls:
-                call()
-
+        run = all_of(calls)
         weakref.finalize(run, tape.memory.close).atexit = False
         return run
 
@@ -178,13 +174,8 @@ class DeviceMachine(Machine):
 
     def keep_estimates(self) -> Callable[[], object]:
         """Keeps estimates and counts of the host; the call that it returns sets them back."""
-        arrays, clock = self._kept.keep(self, self._estimates.arrays), self._estimates.clock.keep()
-
-        def restore() -> None:
-            arrays()
-            clock()
-
-        return restore
+        estimates = self._estimates
+        return all_of([self._kept.keep(self, estimates.arrays), estimates.clock.keep()])
 
     def estimate_state(self, estimate: FisherEstimate) -> EstimateState:
         """Downloads an estimate, between two minibatches."""

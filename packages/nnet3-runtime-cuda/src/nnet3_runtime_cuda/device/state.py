@@ -23,7 +23,7 @@ from nnet3_descriptors.components import Component, CompositeComponent, Normaliz
 
 from nnet3_runtime_cuda.errors import RunError
 from nnet3_runtime_cuda.kernels import Kernel
-from nnet3_runtime_cuda.machine import KeptArrays, Machine, Restore, keep_attributes
+from nnet3_runtime_cuda.machine import KeptArrays, Machine, Restore, all_of, keep_attributes
 from nnet3_runtime_cuda.operations import Array
 from nnet3_runtime_cuda.operations.gradients import EstimateState
 
@@ -213,12 +213,7 @@ class Savepoint:
         ]
         if others:
             restores.append(self._others.keep(self._machine, others))
-
-        def restore() -> None:
-            for each in restores:
-                each()
-
-        return restore
+        return all_of(restores)
 
 
 def _with_parts(kernel: Kernel) -> Iterator[Kernel]:

@@ -17,7 +17,7 @@ from nnet3_runtime_cuda.kernels.parameters import (
 )
 from nnet3_runtime_cuda.kernels.registry import kernel_for
 from nnet3_runtime_cuda.operations import Array, Tape
-from nnet3_runtime_cuda.operations.gradients import AffineGradient, FisherEstimate
+from nnet3_runtime_cuda.operations.gradients import AffineGradient, FisherEstimate, sides_of
 
 
 class _GruKernel(Kernel):
@@ -155,11 +155,7 @@ class GruNonlinearityKernel(_GruKernel):
         self.hpart_at = slice(cell + recurrent, 2 * cell + recurrent)
         self.c_prev_at = slice(2 * cell + recurrent, 3 * cell + recurrent)
         self.s_prev_at = slice(c.input_dim - recurrent, c.input_dim)
-        given, wanted = (
-            FisherEstimate(rank=rank, update_period=c.update_period, alpha=c.alpha)
-            for rank in (c.rank_in, c.rank_out)
-        )
-        self.sides = self.store.both_estimates((given, wanted))
+        self.sides = self.store.both_estimates(sides_of(c))
 
     def _record_recurrent(self, tape: Tape, x: Array, out: Array) -> None:
         """Records out = (s_prev r) W^T."""

@@ -19,70 +19,25 @@ if TYPE_CHECKING:
     from nnet3_runtime_cuda.kernels.base import Kernel
 
 MODULES: Final = {
-    "affine": (
-        "AffineComponent",
-        "BlockAffineComponent",
-        "FixedAffineComponent",
-        "LinearComponent",
-        "NaturalGradientAffineComponent",
-        "NaturalGradientRepeatedAffineComponent",
-        "RepeatedAffineComponent",
-    ),
-    "composite": ("CompositeComponent",),
-    "convolution": ("TimeHeightConvolutionComponent",),
-    "fixed_maps": (
-        "ClipGradientComponent",
-        "ElementwiseProductComponent",
-        "NoOpComponent",
-        "PermuteComponent",
-        "PnormComponent",
-        "SumBlockComponent",
-        "SumGroupComponent",
-    ),
-    "gru": (
-        "GruNonlinearityComponent",
-        "OutputGruNonlinearityComponent",
-    ),
-    "lstm": ("LstmNonlinearityComponent",),
-    "masks": (
-        "DropoutComponent",
-        "DropoutMaskComponent",
-        "GeneralDropoutComponent",
-        "SpecAugmentTimeMaskComponent",
-    ),
-    "nonlinear": (
-        "RectifiedLinearComponent",
-        "SigmoidComponent",
-        "TanhComponent",
-    ),
-    "normalize": (
-        "BatchNormComponent",
-        "LogSoftmaxComponent",
-        "NormalizeComponent",
-        "SoftmaxComponent",
-    ),
-    "over_time": (
-        "BackpropTruncationComponent",
-        "DistributeComponent",
-        "RestrictedAttentionComponent",
-        "StatisticsExtractionComponent",
-        "StatisticsPoolingComponent",
-    ),
-    "per_element": (
-        "ConstantComponent",
-        "ConstantFunctionComponent",
-        "FixedBiasComponent",
-        "FixedScaleComponent",
-        "NaturalGradientPerElementScaleComponent",
-        "PerElementOffsetComponent",
-        "PerElementScaleComponent",
-        "ScaleAndOffsetComponent",
-    ),
-    "pooling": (
-        "ConvolutionComponent",
-        "MaxpoolingComponent",
-    ),
-    "tdnn": ("TdnnComponent",),
+    module: [f"{name}Component" for name in names.split()]
+    for module, names in {
+        "affine": "Affine BlockAffine FixedAffine Linear RepeatedAffine "
+        "NaturalGradientAffine NaturalGradientRepeatedAffine",
+        "composite": "Composite",
+        "convolution": "TimeHeightConvolution",
+        "fixed_maps": "ClipGradient ElementwiseProduct NoOp Permute Pnorm SumBlock SumGroup",
+        "gru": "GruNonlinearity OutputGruNonlinearity",
+        "lstm": "LstmNonlinearity",
+        "masks": "Dropout DropoutMask GeneralDropout SpecAugmentTimeMask",
+        "nonlinear": "RectifiedLinear Sigmoid Tanh",
+        "normalize": "BatchNorm LogSoftmax Normalize Softmax",
+        "over_time": "BackpropTruncation Distribute RestrictedAttention "
+        "StatisticsExtraction StatisticsPooling",
+        "per_element": "Constant ConstantFunction FixedBias FixedScale ScaleAndOffset "
+        "NaturalGradientPerElementScale PerElementOffset PerElementScale",
+        "pooling": "Convolution Maxpooling",
+        "tdnn": "Tdnn",
+    }.items()
 }
 """The component types of each module of this package."""
 

@@ -101,11 +101,8 @@ def _propagate(binding: Binding, command: c.Propagate) -> None:
     areas, splice = binding.areas, binding.input_splice(command)
     x = binding.read(areas[command.input if splice is None else 0])
     in_place = command.input == command.output
-    if properties & ComponentProperties.PROPAGATE_ADDS and not in_place:
-        y, add = binding.add_to(areas[command.output])
-    else:
-        set_or_change = binding.change if in_place else binding.set
-        y, add = set_or_change(areas[command.output]), False
+    adds = bool(properties & ComponentProperties.PROPAGATE_ADDS)
+    y, add = _target(binding, command.output, add=adds, in_place=in_place)
     skipped, known = binding.known_part()
     binding.nnet.kernel(command.component).propagate(
         Propagation(
@@ -145,11 +142,8 @@ def _backprop(
     add = False
     if command.input_deriv and dx_splice is None:
         in_place = command.input_deriv == command.output_deriv
-        if properties & ComponentProperties.BACKPROP_ADDS and not in_place:
-            dx, add = binding.add_to(areas[command.input_deriv])
-        else:
-            set_or_change = binding.change if in_place else binding.set
-            dx = set_or_change(areas[command.input_deriv])
+        adds = bool(properties & ComponentProperties.BACKPROP_ADDS)
+        dx, add = _target(binding, command.input_deriv, add=adds, in_place=in_place)
     signs, binding.signs = binding.signs, None
     kernel, first = binding.nnet.kernel(command.component), False
     if properties & ComponentProperties.UPDATABLE:
@@ -188,9 +182,16 @@ def _matrix(binding: Binding, command: c.MatrixCopy | c.MatrixAdd) -> None:
     record_scaled(binding.tape, source, command.alpha, output, add=add)
 
 
-def _target(binding: Binding, submatrix: int, *, add: bool) -> tuple[Array, bool]:
-    """The view of a submatrix to add to, or to set; and whether the command must add to it."""
+def _target(
+    binding: Binding, submatrix: int, *, add: bool, in_place: bool = False
+) -> tuple[Array, bool]:
+    """The view of a submatrix to add to, or to set; and whether the command must add to it.
+
+    If a command works in place, its output holds its input.
+    """
     area = binding.areas[submatrix]
+    if in_place:
+        return binding.change(area), False
     return binding.add_to(area) if add else (binding.set(area), False)
 
 

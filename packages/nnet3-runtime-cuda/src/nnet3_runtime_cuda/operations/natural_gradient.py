@@ -173,10 +173,10 @@ def _record_from_gradient(
         t = _aligned(tape, len(d.w), width)
         tape.scaled_product(d.w, total, t)
         tape.scaled_product(d.w.T, t, total, add=True, alpha=-1.0)
-    targets = [(total[:, :columns], linear)] if bias is None else []
+    targets = [] if is_alone else [(total[:, :columns], linear)]
     if bias is not None:
-        targets = [(total[:, :columns], linear), (total[:, columns], bias)]
-    for part, out in () if is_alone else targets:
+        targets.append((total[:, columns], bias))
+    for part, out in targets:
         if gradient.first:
             tape.copy(part, out)
         else:
