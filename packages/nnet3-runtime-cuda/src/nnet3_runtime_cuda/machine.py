@@ -21,8 +21,6 @@ from nnet3_runtime_cuda.operations.scratch import Workspace
 if TYPE_CHECKING:
     from nnet3_computation import NnetComputation
 
-    from nnet3_runtime_cuda.cpu.threads import Workers
-
 
 class Segment(NamedTuple):
     """A stretch of a program: takes inputs, runs calls, gives outputs.
@@ -101,6 +99,17 @@ class Program:
         return sum(len(call) if isinstance(call, Sized) else 1 for call in self.calls)
 
 
+class Threads(Protocol):
+    """Threads of the processor that share work."""
+
+    @property
+    def threads(self) -> int:
+        """The number of threads that compute at a time, with the asking one."""
+
+    def side_by_side(self, tasks: Sequence[Callable[[], object]]) -> None:
+        """Calls tasks that do not depend on one another, each on one thread."""
+
+
 class Machine(Protocol):
     """Makes tapes and arrays, and binds recorded operations.
 
@@ -112,7 +121,7 @@ class Machine(Protocol):
     """
 
     is_device: ClassVar[bool]
-    workers: Workers | None
+    workers: Threads | None
 
     def tape(
         self,

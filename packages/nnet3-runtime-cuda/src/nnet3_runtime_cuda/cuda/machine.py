@@ -266,13 +266,11 @@ def check_cuda_libraries() -> None:
 def _import_cupy(device: str) -> Any:
     try:
         return importlib.import_module("cupy")
-    except ModuleNotFoundError as error:
-        if error.name != "cupy":
-            raise DeviceError(f"device '{device}': CuPy cannot be imported: {error}") from error
-        raise DeviceError(
-            f"device '{device}' needs CuPy, which is not installed: {INSTALL}"
-        ) from None
     except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "cupy":
+            raise DeviceError(
+                f"device '{device}' needs CuPy, which is not installed: {INSTALL}"
+            ) from None
         raise DeviceError(f"device '{device}': CuPy cannot be imported: {error}") from error
 
 

@@ -22,5 +22,6 @@ if TYPE_CHECKING:
     from nnet3_runtime_cuda.errors import MOST_THREADS as MOST_THREADS
     from nnet3_runtime_cuda.errors import check_number_of_threads as check_number_of_threads
     from nnet3_runtime_cuda.machine import Machine as Machine
+    from nnet3_runtime_cuda.machine import Threads as Threads
 else:
     __getattr__, __dir__ = on_first_use(__name__)

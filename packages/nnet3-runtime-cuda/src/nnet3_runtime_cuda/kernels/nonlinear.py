@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
 
@@ -18,9 +17,6 @@ from nnet3_runtime_cuda.kernels.base import (
 )
 from nnet3_runtime_cuda.kernels.registry import kernel_for
 from nnet3_runtime_cuda.operations import Array, Tape
-
-SlopeSum = Callable[[Tape, Array, Array], None]
-"""Records the sums over rows of the derivative: tape, values, output, (1, columns)."""
 
 UNSET_THRESHOLD = -1000.0
 """The value of a self-repair threshold that means the default of the type."""
@@ -74,28 +70,30 @@ class NonlinearKernel(Kernel):
 
     # ---- statistics of activations ----
 
-    def record_stats(self, tape: Tape, y: Array, slope_sum: SlopeSum | None) -> None:
+    def store_stats(self, tape: Tape, y: Array, memo: Memo | None) -> None:
+        """Records the update of the statistics: for every other minibatch or so, and the first."""
+        with tape.when(tape.value(partial(self._counts_activations, len(y)))):
+            self.record_stats(tape, y)
+
+    def record_slope_sum(self, tape: Tape, y: Array, out: Array) -> None:
+        """Records the sums over rows of the derivative at outputs y; out: (1, columns)."""
+        raise NotImplementedError
+
+    def record_stats(self, tape: Tape, y: Array) -> None:
         """Records the addition of a minibatch to the sums of outputs and of the slopes there."""
         rows, dim = tape.rows_per_sum(y), y.shape[1]
         count = -(-len(y) // rows)
         values, slopes = tape.scratch(count, dim), tape.scratch(count, dim)
         for number, (block,) in enumerate(tape.row_blocks(y, rows=rows)):
             tape.column_sum(block, values[number : number + 1])
-            if slope_sum is not None:
-                slope_sum(tape, block, slopes[number : number + 1])
+            if self.has_slope:
+                self.record_slope_sum(tape, block, slopes[number : number + 1])
         total = tape.scratch(1, dim)
         tape.column_sum(values, total)
         tape.add(self.value_sum, total[0], self.value_sum)
-        if slope_sum is not None:
+        if self.has_slope:
             tape.column_sum(slopes, total)
             tape.add(self.deriv_sum, total[0], self.deriv_sum)
-
-    def stats_minibatch(self, tape: Tape, rows: int) -> Array:
-        """Whether statistics of activations are kept, for `Tape.when`.
-
-        They are kept for about every other minibatch, and for the first.
-        """
-        return tape.value(partial(self._counts_activations, rows))
 
     def _counts_activations(self, rows: int) -> bool:
         if self.count and not self.chance(0.5):
@@ -192,12 +190,8 @@ class SaturatingKernel(NonlinearKernel):
             self._record_repair(b.tape, b.y, out)
             self.record_backprop_stats(b.tape, b.dy)
 
-    def store_stats(self, tape: Tape, y: Array, memo: Memo | None) -> None:
-        """Records the statistics."""
-        with tape.when(self.stats_minibatch(tape, len(y))):
-            self.record_stats(tape, y, self._record_slope_sum)
-
-    def _record_slope_sum(self, tape: Tape, y: Array, out: Array) -> None:
+    def record_slope_sum(self, tape: Tape, y: Array, out: Array) -> None:
+        """Records the sums over rows of the derivative."""
         derivative = tape.scratch(*y.shape)
         self.derivative(tape, y, derivative)
         tape.column_sum(derivative, out)
@@ -236,11 +230,6 @@ class SaturatingKernel(NonlinearKernel):
         return bool(self.count) and self.chance(REPAIR_PROBABILITY)
 
 
-def count_active(tape: Tape, y: Array, out: Array) -> None:
-    """Records in how many rows y > 0, which is the sum of the derivative of the rectifier."""
-    tape.count_positive(y, out)
-
-
 @kernel_for(components.RectifiedLinearComponent)
 class RectifiedLinearKernel(NonlinearKernel):
     """y = max(x, 0); dx = dy where y > 0, else 0.
@@ -271,10 +260,9 @@ class RectifiedLinearKernel(NonlinearKernel):
             self._record_repair(b.tape, out)
             self.record_backprop_stats(b.tape, b.dy)
 
-    def store_stats(self, tape: Tape, y: Array, memo: Memo | None) -> None:
-        """Records the statistics."""
-        with tape.when(self.stats_minibatch(tape, len(y))):
-            self.record_stats(tape, y, count_active)
+    def record_slope_sum(self, tape: Tape, y: Array, out: Array) -> None:
+        """Records in how many rows y > 0, which is the sum of the derivative."""
+        tape.count_positive(y, out)
 
     def _record_repair(self, tape: Tape, dx: Array) -> None:
         c = self.component

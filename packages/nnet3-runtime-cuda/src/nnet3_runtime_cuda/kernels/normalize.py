@@ -312,7 +312,7 @@ class SoftmaxKernel(NonlinearKernel):
     def store_stats(self, tape: Tape, y: Array, memo: Memo | None) -> None:
         """Records the statistics of the outputs, for every minibatch."""
         tape.note(partial(self._count_rows, len(y)))
-        self.record_stats(tape, y, None)
+        self.record_stats(tape, y)
 
     def _count_rows(self, rows: int) -> None:
         self.count += rows
