@@ -24,13 +24,7 @@ import numpy.typing as npt
 from nnet3_computation.computation import NnetComputation
 
 from nnet3_runtime_cuda.cuda import fusion
-from nnet3_runtime_cuda.cuda.branches import (
-    Accesses,
-    accesses_of,
-    branches_of,
-    needs_of,
-    waits_of,
-)
+from nnet3_runtime_cuda.cuda.branches import Accesses, accesses_of, branches_of, needs_of, waits_of
 from nnet3_runtime_cuda.cuda.element_kernels import Launch, map_kernel
 from nnet3_runtime_cuda.cuda.memory import DeviceScratch, ProgramMemory, ShadowMemory
 from nnet3_runtime_cuda.cuda.platform import Call, Gemm, Matrix

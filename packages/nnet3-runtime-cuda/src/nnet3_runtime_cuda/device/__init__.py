@@ -6,9 +6,7 @@ from nnet3_descriptors.lazy_exports import on_first_use
 
 if TYPE_CHECKING:
     from nnet3_runtime_cuda.cpu.threads import Workers as Workers
-    from nnet3_runtime_cuda.cuda.machine import (
-        check_cuda_libraries as check_cuda_libraries,
-    )
+    from nnet3_runtime_cuda.cuda.machine import check_cuda_libraries as check_cuda_libraries
     from nnet3_runtime_cuda.device.device_nnet import STEP_BLOCK as STEP_BLOCK
     from nnet3_runtime_cuda.device.device_nnet import DeviceNnet as DeviceNnet
     from nnet3_runtime_cuda.device.device_nnet import learning_rates as learning_rates

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from nnet3_descriptors.components import Component, ComponentProperties, CompositeComponent
 
-from nnet3_runtime_cuda.kernels.base import (
-    Backpropagation,
-    Kernel,
-    Memo,
-    Propagation,
-)
+from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Memo, Propagation
 from nnet3_runtime_cuda.kernels.registry import kernel_class, kernel_for
 from nnet3_runtime_cuda.operations import Array
 

@@ -19,10 +19,7 @@ from nnet3_runtime_cuda.kernels.heights import (
     height_runs,
     heights_within,
 )
-from nnet3_runtime_cuda.kernels.parameters import (
-    add_column_sum,
-    rows_at_offsets,
-)
+from nnet3_runtime_cuda.kernels.parameters import add_column_sum, rows_at_offsets
 from nnet3_runtime_cuda.kernels.registry import kernel_for
 from nnet3_runtime_cuda.kernels.tiled_convolution import TiledConvolution, UntiledRows
 from nnet3_runtime_cuda.kernels.time_tiles import TimeTiles

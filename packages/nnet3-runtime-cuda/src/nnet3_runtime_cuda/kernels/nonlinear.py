@@ -8,13 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from nnet3_descriptors import components
 
-from nnet3_runtime_cuda.kernels.base import (
-    Backpropagation,
-    Kernel,
-    Memo,
-    Propagation,
-    as_blocks,
-)
+from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Memo, Propagation, as_blocks
 from nnet3_runtime_cuda.kernels.registry import kernel_for
 from nnet3_runtime_cuda.operations import Array, Tape
 

@@ -9,13 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from nnet3_descriptors import components
 
-from nnet3_runtime_cuda.kernels.base import (
-    Backpropagation,
-    Kernel,
-    Memo,
-    Propagation,
-    contiguous,
-)
+from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Memo, Propagation, contiguous
 from nnet3_runtime_cuda.kernels.normalize import SMALLEST_PROBABILITY, softmax, softmax_backward
 from nnet3_runtime_cuda.kernels.parameters import (
     add_count_above,

@@ -23,10 +23,7 @@ from nnet3_descriptors.components import TimeOffsetPrecomputedIndexes
 
 from nnet3_runtime_cuda.kernels.base import Backpropagation, ComponentStore, Propagation
 from nnet3_runtime_cuda.kernels.heights import HeightTiles, UntiledHeights
-from nnet3_runtime_cuda.kernels.parameters import (
-    record_factor_product,
-    rows_at_offsets,
-)
+from nnet3_runtime_cuda.kernels.parameters import record_factor_product, rows_at_offsets
 from nnet3_runtime_cuda.kernels.time_tiles import Run, TileBlock, Tiles, TimeTiles
 from nnet3_runtime_cuda.operations import Array, Tape
 from nnet3_runtime_cuda.operations.panels import ROWS, Panels

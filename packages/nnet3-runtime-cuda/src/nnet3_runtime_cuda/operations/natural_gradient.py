@@ -14,12 +14,7 @@ Fisher matrices: it projects rows on W, finds their scale, and updates W (`Tape.
 
 from __future__ import annotations
 
-from nnet3_runtime_cuda.operations.gradients import (
-    AffineGradient,
-    ColumnBlocks,
-    Side,
-    Sides,
-)
+from nnet3_runtime_cuda.operations.gradients import AffineGradient, ColumnBlocks, Side, Sides
 from nnet3_runtime_cuda.operations.protocol import Array, Tape
 
 PASSES = 40
