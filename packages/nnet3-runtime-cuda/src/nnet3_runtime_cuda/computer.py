@@ -104,11 +104,7 @@ class NnetComputer:
     # ---- running ----
 
     def forward(
-        self,
-        inputs: Mapping[str, npt.ArrayLike],
-        *,
-        on_device: bool = False,
-        copies: bool = True,
+        self, inputs: Mapping[str, npt.ArrayLike], *, on_device: bool = False, copies: bool = True
     ) -> dict[str, FloatArray]:
         """Runs the forward pass; of a computation in several segments or a loop, the next segment.
 

@@ -61,11 +61,7 @@ class Bf16Machine(CpuMachine):
 
     def rounded(self, parameters: Array) -> Array:
         """Fixed parameters in bfloat16: a copy, made once, of the same layout."""
-        key = (
-            parameters.__array_interface__["data"][0],
-            parameters.shape,
-            parameters.strides,
-        )
+        key = (parameters.__array_interface__["data"][0], parameters.shape, parameters.strides)
         if key not in self._rounded:
             is_transposed = parameters.strides[0] < parameters.strides[1]
             rows = np.ascontiguousarray(parameters.T if is_transposed else parameters)

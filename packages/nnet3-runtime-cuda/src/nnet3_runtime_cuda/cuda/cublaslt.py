@@ -79,10 +79,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
         *[pointer] * 7,
         *(c_int, POINTER(HeuristicResult), POINTER(c_int)),
     ),
-    "cublasLtMatmul": (
-        *[pointer] * 12,
-        *(POINTER(Algorithm), pointer, c_size_t, pointer),
-    ),
+    "cublasLtMatmul": (*[pointer] * 12, *(POINTER(Algorithm), pointer, c_size_t, pointer)),
 }
 
 
@@ -161,12 +158,7 @@ class CublasLt:
         self._choices: dict[tuple[object, ...], HeuristicResult] = {}
 
     def bind(
-        self,
-        gemm: Gemm,
-        *,
-        precision: str = "fp32",
-        max_workspace_bytes: int = 0,
-        beta_at: int = 0,
+        self, gemm: Gemm, *, precision: str = "fp32", max_workspace_bytes: int = 0, beta_at: int = 0
     ) -> tuple[int, Callable[[int, int], None]]:
         """Binds a product and chooses its algorithm, the same for products of the same form.
 

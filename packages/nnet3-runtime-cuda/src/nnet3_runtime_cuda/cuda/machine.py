@@ -143,9 +143,7 @@ class DeviceMachine(Machine):
         assert isinstance(tape, DeviceTape)
         self._bind(tape, program.calls, computation)
         bound = attrs.evolve(
-            program,
-            memory_bytes=tape.memory.nbytes,
-            transfer=Exchange(tape.memory),
+            program, memory_bytes=tape.memory.nbytes, transfer=Exchange(tape.memory)
         )
         weakref.finalize(bound, tape.memory.close).atexit = False
         return bound

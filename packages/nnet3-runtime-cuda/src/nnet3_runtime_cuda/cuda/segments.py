@@ -371,12 +371,7 @@ class DeviceSegment:
         self._capture: Capture | None = None
         self._replays: dict[bytes, Call] = {}
 
-    def bind(
-        self,
-        launches: LaunchList,
-        calls: tuple[Call, ...],
-        capture: Capture,
-    ) -> None:
+    def bind(self, launches: LaunchList, calls: tuple[Call, ...], capture: Capture) -> None:
         """Takes launches, the bound call of each of them, and what makes one call of several."""
         self.launches, self._calls, self._capture = launches, calls, capture
 

@@ -39,10 +39,7 @@ class RecordingTape(Tape):
     preconditions_rows: ClassVar[bool] = False
 
     def __init__(
-        self,
-        memory: ProgramMemory,
-        finish: Callable[[Tape], Callable[[], object]],
-        clock: Clock,
+        self, memory: ProgramMemory, finish: Callable[[Tape], Callable[[], object]], clock: Clock
     ) -> None:
         """Starts a tape.
 
@@ -186,12 +183,7 @@ class RecordingTape(Tape):
     def _record(self, kind: type[recorded.Operation], **attributes: Any) -> None:
         """Adds an operation; its attributes may not be those that all operations have."""
         self.operations.append(
-            kind(
-                guards=self._guards,
-                command=self._command,
-                decision=self._decision,
-                **attributes,
-            )
+            kind(guards=self._guards, command=self._command, decision=self._decision, **attributes)
         )
 
     def _view(self, array: Array, shape: tuple[int, ...] | None = None) -> View:

@@ -142,13 +142,7 @@ class LstmNonlinearityKernel(Kernel):
             self._record_update(tape, total[10:])
 
     def _record_backward(
-        self,
-        tape: Tape,
-        x: Array,
-        dy: Array,
-        dx: Array | None,
-        repair: Array,
-        sums: Array | None,
+        self, tape: Tape, x: Array, dy: Array, dx: Array | None, repair: Array, sums: Array | None
     ) -> None:
         """Records the chain rule through the formulas of the class, for some rows.
 

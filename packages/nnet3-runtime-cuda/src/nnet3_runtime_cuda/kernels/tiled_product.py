@@ -99,13 +99,7 @@ def goes_by_taps(tape: Tape, store: ComponentStore, linear: Array, offsets: Sequ
 
 
 def record_by_taps(
-    tape: Tape,
-    store: ComponentStore,
-    linear: Array,
-    xs: Sequence[Array],
-    y: Array,
-    *,
-    add: bool,
+    tape: Tape, store: ComponentStore, linear: Array, xs: Sequence[Array], y: Array, *, add: bool
 ) -> None:
     """Records y (+)= sum over taps k of xs[k] A_k^T.
 
@@ -325,13 +319,7 @@ class TiledProduct:
                 tiles.record_input_derivatives(tape, block, dxs[:, None], sums, dx, add=add)
 
     def record_gradient(
-        self,
-        tape: Tape,
-        x: Array,
-        dy: Array,
-        out: Array,
-        scale: Array | None,
-        add: bool,
+        self, tape: Tape, x: Array, dy: Array, out: Array, scale: Array | None, add: bool
     ) -> None:
         """Records out = scale dy^T X, or out += that, where X is the splice of the rows of x.
 

@@ -201,12 +201,7 @@ class TimeTiles(NamedTuple):
         if len(distances) != 1 or min(distances) <= 0 or taps > len(points):
             return None
         filtering = minimal_filtering(taps, dtype, points)
-        tiles = cls(
-            filtering=filtering,
-            rows=rows,
-            first=offsets[0],
-            distance=distances.pop(),
-        )
+        tiles = cls(filtering=filtering, rows=rows, first=offsets[0], distance=distances.pop())
         products = filtering.num_products * tiles.num_tiles * tiles.distance
         pays = rows >= tiles.tile_rows and products <= MOST_PRODUCTS * taps * rows
         return tiles if pays else None

@@ -292,13 +292,7 @@ def _deferred(
     if uses.is_touched(derivative, since, position, changes_only=True):
         since, area = position, derivative
     return Step(
-        position,
-        command.component,
-        area,
-        target.columns,
-        since=since,
-        copied=copied,
-        target=target,
+        position, command.component, area, target.columns, since=since, copied=copied, target=target
     )
 
 

@@ -123,13 +123,7 @@ class Panels:
             tape.copy(source, stack)
 
     def record(
-        self,
-        tape: Tape,
-        x: Array,
-        out: Array,
-        *,
-        add: bool = False,
-        plus: Array | None = None,
+        self, tape: Tape, x: Array, out: Array, *, add: bool = False, plus: Array | None = None
     ) -> None:
         """Records out = x M, or out += x M, or out = plus + x M, where M is the matrix in panels.
 
