@@ -356,6 +356,8 @@ class Kernel:
 
     def backprop(self, b: Backpropagation) -> None:
         """Records the backward pass; without parameters, that is the derivative of the input."""
+        if self.store.parameters:
+            raise NotImplementedError
         if b.dx is not None:
             self.backprop_input(b, b.dx)
 
