@@ -260,7 +260,7 @@ def same_place(subject: Subject, one: Ids, other: Ids) -> Bools:
 
 
 _ONE = commands.alpha_bits(1.0)
-_TO_ROWS = CommandKinds.of(commands.CopyToRowsMulti, commands.AddToRowsMulti)
+_TO_ROWS = (commands.CopyToRowsMulti, commands.AddToRowsMulti)
 
 
 def check_rows(subject: Subject) -> None:
@@ -272,23 +272,14 @@ def check_rows(subject: Subject) -> None:
        something other than 1.
     4. A list that names the rows to write to names no element twice.
     """
-    for types, check in (
-        ((commands.MatrixCopy, commands.MatrixAdd), _check_matrix_commands),
-        ((commands.CopyRows, commands.AddRows), _check_lists_of_rows),
-        ((commands.AddRowRanges,), _check_ranges),
-        (
-            (
-                commands.CopyRowsMulti,
-                commands.AddRowsMulti,
-                commands.CopyToRowsMulti,
-                commands.AddToRowsMulti,
-            ),
-            _check_lists_of_submatrices,
-        ),
-    ):
-        at = subject.positions(*types)
-        if len(at):
-            check(subject, at)
+    if len(at := subject.positions(commands.MatrixCopy, commands.MatrixAdd)):
+        _check_matrix_commands(subject, at)
+    if len(at := subject.positions(commands.CopyRows, commands.AddRows)):
+        _check_lists(subject, at, "indexes", "name row", last=1)
+    if len(at := subject.positions(commands.AddRowRanges)):
+        _check_lists(subject, at, "indexes_ranges", "end at row", last=0)
+    if len(at := subject.positions(commands.CopyRowsMulti, commands.AddRowsMulti, *_TO_ROWS)):
+        _check_lists_of_submatrices(subject, at)
 
 
 def _check_matrix_commands(subject: Subject, at: Ids) -> None:
@@ -329,31 +320,21 @@ def _require_length(subject: Subject, at: Ids, name: str, lists: Sequence[comman
     )
 
 
-def _check_lists_of_rows(subject: Subject, at: Ids) -> None:
-    _check_lists(subject, at, commands.CopyRows, "indexes", "name row", last=1)
-
-
-def _check_ranges(subject: Subject, at: Ids) -> None:
-    _check_lists(subject, at, commands.AddRowRanges, "indexes_ranges", "end at row", last=0)
-
-
-def _check_lists(
-    subject: Subject, at: Ids, like: type[commands.Command], name: str, verb: str, *, last: int
-) -> None:
+def _check_lists(subject: Subject, at: Ids, name: str, verb: str, *, last: int) -> None:
     """Checks columns, and lists of rows of the input.
 
     Args:
         subject: The computation.
         at: The commands.
-        like: A type that has their operands.
         name: The operand that is the number of the list.
         verb: What the numbers of a list do, for the message.
         last: The largest number allowed, counted back from the number of rows.
     """
+    like = commands.CopyRows  # AddRowRanges has its operands in the same columns
     output, given = subject.operand(at, like, "output"), subject.operand(at, like, "input")
     subject.require_size(at, "input", given, COLS, subject.cols(output), "the columns of output")
     of_name = getattr(subject.computation, name)
-    lists = [of_name[number] for number in subject.operand(at, like, name).tolist()]
+    lists = [of_name[number] for number in subject.operand(at, like, "indexes").tolist()]
     _require_length(subject, at, name, lists)
     largest = np.array([each.max(initial=-1) for each in lists], dtype=np.int64)
     rows = subject.rows(given)
@@ -381,7 +362,7 @@ def _check_lists_of_submatrices(subject: Subject, at: Ids) -> None:
         owner, "a submatrix in indexes_multi", submatrix, COLS, cols, "the columns of the other"
     )
     _require_apart(subject, owner, firsts, submatrix)
-    for which in _TO_ROWS.positions(subject.opcodes[at]).tolist():
+    for which in CommandKinds.of(*_TO_ROWS).positions(subject.opcodes[at]).tolist():
         _require_distinct_targets(subject, int(at[which]), lists[which])
 
 

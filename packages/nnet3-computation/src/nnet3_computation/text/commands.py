@@ -149,19 +149,6 @@ _RANGE = r"(?::|\d+:\d+)"
 SUBMATRIX = rf"m\d+(?:\({_RANGE}, {_RANGE}\))?(?:#\d+)?"
 """A submatrix, as a regular expression."""
 
-_PATTERNS: Mapping[OperandKind, str] = {
-    OperandKind.SUBMATRIX: SUBMATRIX,
-    OperandKind.WHOLE_MATRIX: SUBMATRIX,
-    OperandKind.COMPONENT: r"\S+?",
-    OperandKind.NODE: r"\S+?",
-    OperandKind.PRECOMPUTED: r"p\d+",
-    OperandKind.MEMO: r"\d+",
-    OperandKind.INDEXES: r"i\d+",
-    OperandKind.INDEXES_MULTI: r"j\d+",
-    OperandKind.INDEXES_RANGES: r"r\d+",
-    OperandKind.LABEL: r"c\d+",
-    OperandKind.VALUE: r"\d+",
-}
 PREFIXES: Mapping[OperandKind, str] = {
     OperandKind.PRECOMPUTED: "p",
     OperandKind.INDEXES: "i",
@@ -170,6 +157,13 @@ PREFIXES: Mapping[OperandKind, str] = {
     OperandKind.LABEL: "c",
     OperandKind.MEMO: "",
     OperandKind.VALUE: "",
+}
+_PATTERNS: Mapping[OperandKind, str] = {
+    OperandKind.SUBMATRIX: SUBMATRIX,
+    OperandKind.WHOLE_MATRIX: SUBMATRIX,
+    OperandKind.COMPONENT: r"\S+?",
+    OperandKind.NODE: r"\S+?",
+    **{kind: rf"{prefix}\d+" for kind, prefix in PREFIXES.items()},
 }
 _ALPHA = r"[-+.\w]+"
 _FIELD = re.compile(r"(?P<before><[^{>]*)?\{(?P<name>\w+)\}(?P<after>[^>{<]*>)?")
