@@ -263,16 +263,9 @@ def scales(nnet: Nnet) -> npt.NDArray[np.float32]:
 
 
 def _scales_of(leaf: descriptors.ForwardingDescriptor) -> set[float]:
-    match leaf:
-        case descriptors.Node():
-            return {1.0}
-        case descriptors.Scale():
-            return {leaf.factor}
-        case descriptors.Switch():
-            return set().union(*map(_scales_of, leaf.sources))
-        case descriptors.Offset() | descriptors.Round() | descriptors.ReplaceIndex():
-            return _scales_of(leaf.source)
-    raise TypeError(f"no scale of a {type(leaf).__name__}")
+    if isinstance(leaf, descriptors.Scale):
+        return {leaf.factor}
+    return set().union(*map(_scales_of, leaf.sources)) or {1.0}
 
 
 @remembered

@@ -285,7 +285,7 @@ class Execution:
     def _propagate(self, command: Command) -> None:
         component, precomputed, given, output, memo = command[2:7]
         kind = self._kinds[component]
-        adds = kind.propagate_adds and not self.same_place(given, output)
+        adds = kind.has(Property.PROPAGATE_ADDS) and not self.same_place(given, output)
         if kind.scale is not None:
             self.transfer(output, given, kind.scale, adds=adds)
             return
@@ -300,7 +300,7 @@ class Execution:
             values = hashes.function(kind.statistics, sums)
         else:
             about: list[Hashable] = [component, self._about(precomputed), self._all_rows(given)]
-            if kind.is_random:
+            if kind.has(Property.RANDOM):
                 self._draws[component] = self._draws.get(component, 0) + 1
                 about.append(self._draws[component])
             if memo:
@@ -323,10 +323,12 @@ class Execution:
     def _backward(self, command: Command) -> None:
         opcode, _, component, precomputed, given, output, output_deriv, input_deriv, memo = command
         kind = self._kinds[component]
-        given = given if kind.backprop_needs_input else _ABSENT
-        output = output if kind.backprop_needs_output else _ABSENT
-        updates = opcode == c.Backprop.OPCODE and (kind.is_updatable or kind.backprop_stores)
-        adds = kind.backprop_adds and not self.same_place(input_deriv, output_deriv)
+        given = given if kind.has(Property.BACKPROP_NEEDS_INPUT) else _ABSENT
+        output = output if kind.has(Property.BACKPROP_NEEDS_OUTPUT) else _ABSENT
+        updates = opcode == c.Backprop.OPCODE and (
+            kind.has(Property.UPDATABLE) or kind.backprop_stores
+        )
+        adds = kind.has(Property.BACKPROP_ADDS) and not self.same_place(input_deriv, output_deriv)
         indexes = self.computation.precomputed_indexes[precomputed]
         if kind.works_by_rows:
             # A rectified linear unit reads its output only to see whether it is positive.
@@ -350,7 +352,9 @@ class Execution:
         if input_deriv:
             self.write_rows(input_deriv, values, adds=adds)
         if updates:
-            changed = self.behaviour.updates if kind.is_updatable else self.behaviour.stats
+            changed = (
+                self.behaviour.updates if kind.has(Property.UPDATABLE) else self.behaviour.stats
+            )
             changed[component].append((update, self.command))
 
     def _statistics_backward(
@@ -453,10 +457,7 @@ class _Kind(NamedTuple):
 
     Attributes:
         works_by_rows: Whether it is an unknown function of each row, not of all rows together.
-        propagate_adds, backprop_adds: Whether it adds to its output and its input derivative.
-        backprop_needs_input, backprop_needs_output: The values that it reads when it runs backward.
-        is_random: Whether its output differs each time.
-        is_updatable: Whether it has parameters.
+        properties: Bits of `ComponentProperties`.
         backprop_stores: Whether it keeps statistics of its derivatives, too.
         scale: Its output is its input times this, as in the table; None for others.
         is_relu: Whether its backward pass only needs to know which of its outputs are positive.
@@ -464,12 +465,7 @@ class _Kind(NamedTuple):
     """
 
     works_by_rows: bool
-    propagate_adds: bool
-    backprop_adds: bool
-    backprop_needs_input: bool
-    backprop_needs_output: bool
-    is_random: bool
-    is_updatable: bool
+    properties: int
     backprop_stores: bool
     scale: int | None
     is_relu: bool
@@ -478,6 +474,10 @@ class _Kind(NamedTuple):
     stored: hashes.Hashes
     statistics: hashes.Hashes
     pooled: hashes.Hashes
+
+    def has(self, wanted: Property) -> bool:
+        """Returns whether the component has a property."""
+        return self.properties & int(wanted) != 0
 
 
 _COPIES = "NoOpComponent", "BackpropTruncationComponent"
@@ -498,12 +498,7 @@ def _kinds(nnet: Nnet) -> tuple[_Kind, ...]:
         kinds.append(
             _Kind(
                 works_by_rows=works_by_rows,
-                propagate_adds=bool(has & Property.PROPAGATE_ADDS),
-                backprop_adds=bool(has & Property.BACKPROP_ADDS),
-                backprop_needs_input=bool(has & Property.BACKPROP_NEEDS_INPUT),
-                backprop_needs_output=bool(has & Property.BACKPROP_NEEDS_OUTPUT),
-                is_random=bool(has & Property.RANDOM),
-                is_updatable=bool(has & Property.UPDATABLE),
+                properties=int(has),
                 backprop_stores=works_by_rows and bool(has & Property.STORES_STATS),
                 scale=c.alpha_bits(getattr(component, "scale", 1.0)) if is_copy else None,
                 is_relu=component.type == "RectifiedLinearComponent",

@@ -98,24 +98,15 @@ for _type, _property, _read, _written in _OPERANDS:
     )
 
 
-_CONTIGUOUS_OPERANDS: tuple[tuple[Property, tuple[type[commands.Command], ...], str], ...] = (
-    (Property.INPUT_CONTIGUOUS, (commands.Propagate,), "input"),
-    (Property.INPUT_CONTIGUOUS, (commands.StoreStats,), "input"),
-    (Property.INPUT_CONTIGUOUS, BACKWARD, "input_value"),
-    (Property.INPUT_CONTIGUOUS, BACKWARD, "input_deriv"),
-    (Property.OUTPUT_CONTIGUOUS, (commands.Propagate,), "output"),
-    (Property.OUTPUT_CONTIGUOUS, (commands.StoreStats,), "output"),
-    (Property.OUTPUT_CONTIGUOUS, BACKWARD, "output_value"),
-    (Property.OUTPUT_CONTIGUOUS, BACKWARD, "output_deriv"),
-)
-"""Operands whose rows must have no gaps, and the properties of the components that need it."""
-
 _CONTIGUOUS = int(Property.INPUT_CONTIGUOUS | Property.OUTPUT_CONTIGUOUS)
 
 _NEEDED = np.zeros(commands.SCHEMA.kind.shape, dtype=np.int32)
-for _needs, _types, _name in _CONTIGUOUS_OPERANDS:
-    for _type in _types:
-        _NEEDED[_type.OPCODE, commands.columns(_type)[_name]] = int(_needs)
+for _type in (commands.Propagate, commands.StoreStats, *BACKWARD):
+    for _name, _column in commands.columns(_type).items():
+        if _name.startswith("input"):
+            _NEEDED[_type.OPCODE, _column] = Property.INPUT_CONTIGUOUS
+        elif _name.startswith("output"):
+            _NEEDED[_type.OPCODE, _column] = Property.OUTPUT_CONTIGUOUS
 _RUNS = _NEEDED.any(axis=1)
 """By opcode and column the property of a component that needs contiguous rows there, or 0."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 from nnet3_computation import commands as c
@@ -92,22 +93,16 @@ def _piece(edit: Edit, command: c.Command, pairs: c.Table, begin: int) -> c.Comm
     low = int(rows.min())
     stretch = int(rows.max()) - low + 1
     named = edit.rows_of(int(pairs[0, 0]), low, stretch)
-    alpha: float = command.alpha  # type: ignore[attr-defined]
-    in_order = stretch == len(rows) and bool((rows == np.arange(low, low + stretch)).all())
-    if isinstance(command, c.CopyRowsMulti | c.AddRowsMulti):
-        own = edit.rows_of(command.output, begin, len(rows))
-        copies = isinstance(command, c.CopyRowsMulti)
-        if in_order:
-            simple = c.MatrixCopy if copies else c.MatrixAdd
-            return simple(output=own, input=named, alpha=alpha)
-        by_rows = c.CopyRows if copies else c.AddRows
-        return by_rows(output=own, input=named, indexes=edit.indexes(rows - low), alpha=alpha)
-    own = edit.rows_of(command.input, begin, len(rows))  # type: ignore[attr-defined]
-    copies = isinstance(command, c.CopyToRowsMulti)
-    if in_order:
-        simple = c.MatrixCopy if copies else c.MatrixAdd
-        return simple(output=named, input=own, alpha=alpha)
-    source = np.full(stretch, _NOTHING, dtype=np.int32)
-    source[rows - low] = np.arange(len(rows))
+    operands: dict[str, Any] = vars(command)
+    gathers = "output" in operands
+    own = edit.rows_of(operands["output" if gathers else "input"], begin, len(rows))
+    sides = {"output": own, "input": named} if gathers else {"output": named, "input": own}
+    copies = isinstance(command, c.CopyRowsMulti | c.CopyToRowsMulti)
+    if stretch == len(rows) and bool((rows == np.arange(low, low + stretch)).all()):
+        return (c.MatrixCopy if copies else c.MatrixAdd)(**sides, alpha=operands["alpha"])
+    source = rows - low
+    if not gathers:
+        source = np.full(stretch, _NOTHING, dtype=np.int32)
+        source[rows - low] = np.arange(len(rows))
     by_rows = c.CopyRows if copies else c.AddRows
-    return by_rows(output=named, input=own, indexes=edit.indexes(source), alpha=alpha)
+    return by_rows(**sides, indexes=edit.indexes(source), alpha=operands["alpha"])
