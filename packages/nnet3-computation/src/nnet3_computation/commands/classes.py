@@ -118,7 +118,21 @@ class StoreStats(Command):
     memo: int = operand(OperandKind.MEMO, optional=True)
 
 
-class Backprop(Command):
+class _Backward(Command):
+    """The operands of commands that run a component backward."""
+
+    component: int = operand(OperandKind.COMPONENT)
+    precomputed_indexes: int = operand(OperandKind.PRECOMPUTED, optional=True)
+    input_value: int = operand(_SUBMATRIX, _READ, optional=True)
+    output_value: int = operand(_SUBMATRIX, _READ, optional=True)
+    output_deriv: int = operand(_SUBMATRIX, _READ)
+    input_deriv: int = operand(
+        _SUBMATRIX, _WRITE, adds_if=ComponentProperties.BACKPROP_ADDS, optional=True
+    )
+    memo: int = operand(OperandKind.MEMO, optional=True)
+
+
+class Backprop(_Backward):
     """Runs a component backward: its input derivative (0: not wanted) and its model update."""
 
     OPCODE: ClassVar = 12
@@ -127,18 +141,9 @@ class Backprop(Command):
         "<, output {output_value}><, precomputed {precomputed_indexes}><, memo {memo}>)"
     )
     SIDE_EFFECTS_IF: ClassVar = ComponentProperties.UPDATABLE
-    component: int = operand(OperandKind.COMPONENT)
-    precomputed_indexes: int = operand(OperandKind.PRECOMPUTED, optional=True)
-    input_value: int = operand(_SUBMATRIX, _READ, optional=True)
-    output_value: int = operand(_SUBMATRIX, _READ, optional=True)
-    output_deriv: int = operand(_SUBMATRIX, _READ)
-    input_deriv: int = operand(
-        _SUBMATRIX, _WRITE, adds_if=ComponentProperties.BACKPROP_ADDS, optional=True
-    )
-    memo: int = operand(OperandKind.MEMO, optional=True)
 
 
-class BackpropNoModelUpdate(Command):
+class BackpropNoModelUpdate(_Backward):
     """Runs a component backward for its input derivative alone."""
 
     OPCODE: ClassVar = 13
@@ -146,15 +151,6 @@ class BackpropNoModelUpdate(Command):
         "{input_deriv} = {component}.backprop_no_update({output_deriv}<, input {input_value}>"
         "<, output {output_value}><, precomputed {precomputed_indexes}><, memo {memo}>)"
     )
-    component: int = operand(OperandKind.COMPONENT)
-    precomputed_indexes: int = operand(OperandKind.PRECOMPUTED, optional=True)
-    input_value: int = operand(_SUBMATRIX, _READ, optional=True)
-    output_value: int = operand(_SUBMATRIX, _READ, optional=True)
-    output_deriv: int = operand(_SUBMATRIX, _READ)
-    input_deriv: int = operand(
-        _SUBMATRIX, _WRITE, adds_if=ComponentProperties.BACKPROP_ADDS, optional=True
-    )
-    memo: int = operand(OperandKind.MEMO, optional=True)
 
 
 # -- copies and sums -------------------------------------------------------------------------------
@@ -323,7 +319,7 @@ class GotoLabel(Command):
 COMMAND_TYPES: tuple[type[Command], ...] = tuple(
     value
     for value in list(globals().values())
-    if isinstance(value, type) and issubclass(value, Command) and value is not Command
+    if isinstance(value, type) and issubclass(value, Command) and hasattr(value, "OPCODE")
 )
 """All command classes, in the order of this file."""
 
