@@ -127,35 +127,30 @@ class _Pieces:
     """Pieces that are still being collected; their sources are cindex ids."""
 
     def __init__(self) -> None:
-        self.step: list[NDArray[np.int32]] = []
-        self.part: list[int] = []
-        self.alpha: list[float] = []
-        self.source: list[NDArray[np.int32]] = []
+        self.columns: list[tuple[IntArray, int, float, IntArray]] = []
         self.constants: list[tuple[int, int, int, int, float]] = []
 
     def add(self, steps: IntArray, part: int, alpha: float, source: IntArray) -> None:
         """Adds one column of some steps, whose rows follow one another in `source`."""
-        self.step.append(steps)
-        self.part.append(part)
-        self.alpha.append(alpha)
-        self.source.append(source)
+        self.columns.append((steps, part, alpha, source))
 
     def finish(self, steps: Steps, minibatch: Minibatch) -> Pieces:
         """Returns all pieces, classified."""
         nothing = np.zeros(0, np.int32)
-        step = np.concatenate([*self.step, nothing])
-        sizes = [len(piece) for piece in self.step]
+        columns = (*self.columns, (nothing, 0, 0.0, nothing))
+        of_pieces, part, alpha, sources = zip(*columns, strict=True)
+        step, sizes = np.concatenate(of_pieces), [*map(len, of_pieces)]
         count = steps.count[step].astype(np.int64)
         begin = np.cumsum(count) - count
-        source = steps.row_of_cindex[np.concatenate([*self.source, nothing])]
+        source = steps.row_of_cindex[np.concatenate(sources)]
         kind, source_step, source_first = _classified(steps, minibatch, step, begin, source)
         constants = np.array([row[:4] for row in self.constants], np.int32).reshape(-1, 4)
         return Pieces(
             steps=steps,
             minibatch=minibatch,
             step=step,
-            part=np.repeat(np.array(self.part, np.int32), sizes),
-            alpha=np.repeat(np.array(self.alpha, np.float32), sizes),
+            part=np.repeat(np.array(part, np.int32), sizes),
+            alpha=np.repeat(np.array(alpha, np.float32), sizes),
             begin=begin,
             source=source,
             kind=kind,
