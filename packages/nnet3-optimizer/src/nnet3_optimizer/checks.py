@@ -111,15 +111,9 @@ def check_loop(subject: Subject) -> None:
     }
     if at_end - renewed != at_label:
         lost, extra = sorted(at_label - at_end), sorted(at_end - renewed - at_label)
-        text = " and ".join(
-            part
-            for part in (
-                f"m{lost[0]} is allocated at the label, but not at the end" if lost else "",
-                f"m{extra[0]} is allocated at the end, but not at the label" if extra else "",
-            )
-            if part
-        )
-        subject.fail(f"GotoLabel: {text}", int(gotos[0]))
+        faults = [f"m{each} is allocated at the label, but not at the end" for each in lost[:1]]
+        faults += [f"m{each} is allocated at the end, but not at the label" for each in extra[:1]]
+        subject.fail(f"GotoLabel: {' and '.join(faults)}", int(gotos[0]))
 
 
 def _held(subject: Subject, until: int) -> set[int]:
@@ -247,19 +241,18 @@ def check_direction(subject: Subject) -> None:
     first, _ = subject.analysis.matrix_use
     wrong = ((accesses.access & READ) != 0) & (accesses.command > marker) & SUMS.among(opcodes)
     wrong &= first[matrix] < marker
-    for entry in arrays.where(wrong)[:1].tolist():
-        at, which = int(accesses.command[entry]), int(accesses.submatrix[entry])
-        subject.fail(
-            f"{subject.name(at)}: {subject.describe(which)} is read, which was written before the "
-            "marker, but derivatives are sums of derivatives",
-            at,
-        )
-    wrong = ((accesses.access & WRITE) != 0) & subject.analysis.lifetimes.is_input[matrix]
-    wrong &= COMPUTING.among(opcodes)
-    for entry in arrays.where(wrong)[:1].tolist():
-        at, which = int(accesses.command[entry]), int(accesses.submatrix[entry])
-        subject.fail(
-            f"{subject.name(at)}: {subject.describe(which)} is written, but the user gives it", at
+    written = ((accesses.access & WRITE) != 0) & subject.analysis.lifetimes.is_input[matrix]
+    for faults, text in (
+        (
+            wrong,
+            "is read, which was written before the marker, but derivatives are sums of derivatives",
+        ),
+        (written & COMPUTING.among(opcodes), "is written, but the user gives it"),
+    ):
+        subject.require(
+            ~faults,
+            accesses.command,
+            lambda i, text=text: f"{subject.describe(int(accesses.submatrix[i]))} {text}",  # type: ignore[misc]
         )
 
 
