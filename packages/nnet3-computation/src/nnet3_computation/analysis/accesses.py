@@ -339,20 +339,14 @@ def variable_accesses(variables: Variables, accesses: SubmatrixAccesses) -> Acce
 
 
 def matrix_accesses(layout: Layout, accesses: SubmatrixAccesses) -> AccessLists:
-    """Returns the accesses to each matrix; a write to a part of a matrix reads and writes it."""
-    matrix = layout.matrix_of.take(accesses.submatrix)
-    access = with_parts_read(layout, accesses.submatrix, accesses.access)
-    return AccessLists.of(accesses._replace(access=access), matrix, len(layout.matrices))
+    """Returns the accesses to each matrix.
 
-
-def with_parts_read(layout: Layout, submatrix: Ids, access: Accesses) -> Accesses:
-    """Returns accesses to submatrices as accesses to matrices.
-
-    A write to a part counts as a read too: the other elements of the matrix stay.
+    A write to a part of a matrix counts as a read too: the other elements of the matrix stay.
     """
+    _, submatrix, access = accesses
     writes_part = ~layout.is_whole.take(submatrix) & (access == WRITE)
-    united: Accesses = access | (writes_part * np.int8(READ))
-    return united
+    united = accesses._replace(access=access | (writes_part * np.int8(READ)))
+    return AccessLists.of(united, layout.matrix_of.take(submatrix), len(layout.matrices))
 
 
 class Lifetimes(NamedTuple):
@@ -408,12 +402,7 @@ ALLOCATING = CommandKinds.of(
 )
 """Commands that give a matrix its memory."""
 
-_LASTING = CommandKinds.of(
-    commands.AllocMatrixUndefined,
-    commands.AllocMatrixZeroed,
-    commands.AcceptInput,
-    commands.SwapMatrix,
-    commands.DeallocMatrix,
-    commands.ProvideOutput,
+_LASTING = CommandKinds(
+    ALLOCATING.has | CommandKinds.of(commands.DeallocMatrix, commands.ProvideOutput).has
 )
 """Commands that begin or end the life of a matrix, or hand it to the user."""

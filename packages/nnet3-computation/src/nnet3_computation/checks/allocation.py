@@ -7,17 +7,10 @@ from bisect import bisect_left, insort
 import numpy as np
 
 from nnet3_computation import arrays, commands
+from nnet3_computation.analysis.accesses import ALLOCATING
 from nnet3_computation.analysis.layout import MATRIX
 from nnet3_computation.checks.subject import Subject
 from nnet3_computation.memory import FLOAT_BYTES, Bytes, live
-
-_GIVING = (
-    commands.AllocMatrixUndefined,
-    commands.AllocMatrixZeroed,
-    commands.AcceptInput,
-    commands.SwapMatrix,
-)
-"""Commands that give a matrix memory."""
 
 
 def check_allocation(subject: Subject) -> None:
@@ -35,7 +28,7 @@ def check_allocation(subject: Subject) -> None:
     """
     in_loop_end = np.zeros(len(subject.table), dtype=np.bool_)
     in_loop_end[commands.hand_over_commands(subject.table)] = True
-    gives = subject.positions(*_GIVING)
+    gives = ALLOCATING.positions(subject.opcodes)
     frees = subject.positions(commands.DeallocMatrix)
     swaps = subject.positions(commands.SwapMatrix)
     _check_swaps(subject, swaps)
@@ -56,7 +49,7 @@ def check_freed(subject: Subject) -> None:
     if subject.is_loop:
         return
     is_kept = np.zeros(len(subject.computation.matrices), dtype=np.bool_)
-    is_kept[_matrix(subject, subject.positions(*_GIVING), "first")] = True
+    is_kept[_matrix(subject, ALLOCATING.positions(subject.opcodes), "first")] = True
     is_kept[_matrix(subject, subject.positions(commands.DeallocMatrix), "first")] = False
     is_kept[_matrix(subject, subject.positions(commands.SwapMatrix), "source")] = False
     kept = arrays.where(is_kept & ~subject.analysis.lifetimes.is_output)
