@@ -59,7 +59,7 @@ def consolidate_io(draft: Draft) -> Draft:
     if _is_in_order(draft):
         return draft
     opcodes = draft.opcodes
-    is_marker = _is_border(draft)
+    is_marker = _BORDERS.among(draft.opcodes)
     segment: arrays.Ids = np.cumsum(is_marker) - is_marker
     rank = np.ones(len(opcodes), dtype=np.int64)
     accepts, provides = _movable(draft, segment)
@@ -73,11 +73,7 @@ def consolidate_io(draft: Draft) -> Draft:
 
 
 _BORDERS = analysis.CommandKinds.of(c.NoOperationMarker, c.NoOperationLabel)
-
-
-def _is_border(draft: Draft) -> arrays.Bools:
-    """The commands that no command moves past: the ends of segments, and the label of a loop."""
-    return _BORDERS.among(draft.opcodes)
+"""Commands that no command moves past: the ends of segments, and the label of a loop."""
 
 
 def _is_in_order(draft: Draft) -> bool:
@@ -86,7 +82,7 @@ def _is_in_order(draft: Draft) -> bool:
     rank[draft.opcodes == c.AcceptInput.OPCODE] = 0
     rank[draft.opcodes == c.ProvideOutput.OPCODE] = 2
     falls = arrays.where(rank[1:] < rank[:-1])
-    is_marker = _is_border(draft)
+    is_marker = _BORDERS.among(draft.opcodes)
     return bool((is_marker[falls] | is_marker[falls + 1]).all())
 
 

@@ -152,14 +152,10 @@ class _Limiter:
 
     # -- which rows ----------------------------------------------------------------------------
 
-    def _is_deriv(self, submatrix: int) -> bool:
-        matrix = int(self.draft.submatrices[submatrix, analysis.MATRIX])
-        return submatrix > 0 and self.draft.debug_info[matrix].is_deriv
-
     def _kept_rows(self, submatrix: int) -> arrays.Bools:
         """Returns which rows of a submatrix are inside the range; for values all rows."""
         matrix, row, rows, _, _ = self.draft.submatrices[submatrix].tolist()
-        if not self._is_deriv(submatrix):
+        if not submatrix or not self.draft.debug_info[matrix].is_deriv:
             return np.ones(rows, dtype=np.bool_)
         if matrix not in self._kept:
             t = self.draft.debug_info[matrix].cindexes[:, computation.T]

@@ -165,12 +165,6 @@ def _is_used_on_both_sides(draft: Draft, marker: int) -> arrays.Bools:
     return (first >= 0) & (first < marker) & (last > marker) & ~is_output
 
 
-def _is_relu(draft: Draft, components: arrays.Ids) -> arrays.Bools:
-    """Which of these components are rectified linear units."""
-    of_each: arrays.Bools = _relus(draft.nnet)[components]
-    return of_each
-
-
 @remembered
 def _relus(nnet: Nnet) -> arrays.Bools:
     """Which components, (components,) bool, are rectified linear units."""
@@ -180,7 +174,7 @@ def _relus(nnet: Nnet) -> arrays.Bools:
 def _outputs_of_relus(draft: Draft) -> arrays.Ids:
     """The matrices that hold output values of rectified linear units that run backward."""
     at = draft.positions(c.Backprop.OPCODE, c.BackpropNoModelUpdate.OPCODE)
-    at = at[_is_relu(draft, c.operand(draft.table, at, c.Backprop, "component"))]
+    at = at[_relus(draft.nnet)[c.operand(draft.table, at, c.Backprop, "component")]]
     values = c.operand(draft.table, at, c.Backprop, "output_value")
     is_output = np.zeros(len(draft.matrices), dtype=np.bool_)
     is_output[draft.layout.matrix_of[values]] = True
@@ -198,7 +192,7 @@ def _is_looked_at_by_relu(draft: Draft, matrices: arrays.Ids, commands: arrays.I
     """
     runs = _BACKWARD.among(draft.opcodes[commands])
     component = np.where(runs, c.operand(draft.table, commands, c.Backprop, "component"), 0)
-    fits = runs & _is_relu(draft, component)
+    fits = runs & _relus(draft.nnet)[component]
     for name in ("input_value", "output_deriv", "input_deriv"):
         other = np.where(runs, c.operand(draft.table, commands, c.Backprop, name), 0)
         fits &= draft.layout.matrix_of[other] != matrices
