@@ -322,33 +322,29 @@ def make_denominator_fst(phone_lm: Fst, tree: ContextDependency, transitions: Tr
     """
     if not phone_lm.is_acceptor:
         raise ExampleError("the phone language model must be an acceptor: labels of an arc differ")
-    _log("phone-LM FST is", phone_lm.num_states, phone_lm.num_arcs)
+    _log("phone-LM FST is", phone_lm)
     phones = in_context(Graph.of(phone_lm), tree)
-    _log("context-dependent LM FST is", phones[0].num_states, phones[0].num_arcs)
+    _log("context-dependent LM FST is", phones[0])
     graph = transition_graph(phones, tree, transitions, probabilities=True)
     graph = with_pdfs(graph, transitions)
-    _log("transition-id FST is", graph.num_states, graph.num_arcs)
+    _log("transition-id FST is", graph)
     graph = minimization.without_local_epsilons(graph)
     if not graph.num_states:
         raise ExampleError("the phone language model has no path")
     fst = machines.without_epsilons(graph.fst())
-    _log("transition-id FST after removing epsilons is", fst.num_states, fst.num_arcs)
+    _log("transition-id FST after removing epsilons is", fst)
     for number in range(1, _PASSES + 1):
         fst = _reversed(minimization.joined(minimization.pushed(_reversed(fst), _PUSHED), _ROUNDED))
-        what = "transition-id FST after reversed minimization is"
-        _log(what, fst.num_states, fst.num_arcs, f" (pass {number})")
+        _log("transition-id FST after reversed minimization is", fst, f" (pass {number})")
         fst = minimization.joined(minimization.pushed(fst, _PUSHED), _ROUNDED)
-        what = "transition-id FST after regular minimization is"
-        _log(what, fst.num_states, fst.num_arcs, f" (pass {number})")
+        _log("transition-id FST after regular minimization is", fst, f" (pass {number})")
     fst = machines.without_epsilons(fst)
-    _log(
-        "transition-id FST after removing any epsilons introduced by reversal is",
-        *(fst.num_states, fst.num_arcs),
-    )
+    _log("transition-id FST after removing any epsilons introduced by reversal is", fst)
     return _busiest_first(minimization.pushed(fst, _PUSHED))
 
 
-def _log(what: str, states: int, arcs: int, when: str = "") -> None:
+def _log(what: str, fst: Fst | Graph, when: str = "") -> None:
+    states, arcs = fst.num_states, fst.num_arcs
     _LOGGER.info("Number of states and arcs in %s %d and %d%s", what, states, arcs, when)
 
 
