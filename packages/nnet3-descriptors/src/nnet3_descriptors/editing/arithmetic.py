@@ -208,9 +208,17 @@ def _sum_variances(group: Sequence[Component], name: str, weights: Weights) -> A
 
 
 _TOTALS: Final = (
-    *("count", "count_zeroing_boundaries", "num_clipped", "num_zeroed", "stats_count"),
-    *("num_dims_processed", "num_dims_self_repaired", "self_repair_total", "oderiv_count"),
-    *("entropy_stats", "posterior_stats"),
+    "count",
+    "count_zeroing_boundaries",
+    "entropy_stats",
+    "num_clipped",
+    "num_dims_processed",
+    "num_dims_self_repaired",
+    "num_zeroed",
+    "oderiv_count",
+    "posterior_stats",
+    "self_repair_total",
+    "stats_count",
 )
 _AVERAGES: Final = ("deriv_avg", "self_repair_prob", "stats_mean", "value_avg")
 _STATISTICS: Final[Mapping[str, Callable[[Sequence[Component], str, Weights], Any]]] = {
